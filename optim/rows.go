@@ -17,14 +17,14 @@ const (
 
 // A gather is copies of rows that lie far apart, which are stepped as one run.
 type gather struct {
-	rows  []uint64 // those that are to be stepped: the number of the step and, below it, the row
-	cells []int    // at which they begin
+	keys  []uint64 // of those that are to be stepped: the number of the step and, below it, the row
+	rows  []int32
 	p     []float32
 	slots [][]float32
 }
 
 func newGather(slots int) gather {
-	g := gather{rows: make([]uint64, 0, chunkRows), cells: make([]int, chunkRows), p: make([]float32, blockCells)}
+	g := gather{keys: make([]uint64, 0, chunkRows), rows: make([]int32, chunkRows), p: make([]float32, blockCells)}
 	for range slots {
 		g.slots = append(g.slots, make([]float32, blockCells))
 	}
@@ -71,40 +71,40 @@ func (s *State) stepRows(chunk, worker int) {
 // gather notes n rows, of which this is the number of the next step.
 func (s *State) gather(worker int, step uint32, row, n int) {
 	g := &s.gathers[worker]
-	if (len(g.rows)+n)*s.layout.Cols(s.tensor) > blockCells {
+	if (len(g.keys)+n)*s.layout.Cols(s.tensor) > blockCells {
 		s.stepGathered(worker)
 	}
 	for k := range n {
-		g.rows = append(g.rows, uint64(step)<<32|uint64(row+k))
+		g.keys = append(g.keys, uint64(step)<<32|uint64(row+k))
 	}
 }
 
 // stepGathered steps the rows that were noted.
 func (s *State) stepGathered(worker int) {
 	g := &s.gathers[worker]
-	if len(g.rows) == 0 {
+	if len(g.keys) == 0 {
 		return
 	}
-	first, _ := s.layout.Range(s.tensor)
+	from, to := s.layout.Range(s.tensor)
 	cols, spec := s.layout.Cols(s.tensor), s.layout.Spec(s.tensor)
 	if s.rowSteps[s.tensor] != nil {
-		slices.Sort(g.rows) // those with as many updates behind them together
+		slices.Sort(g.keys) // those with as many updates behind them together
 	}
-	n := len(g.rows) * cols
-	for i, key := range g.rows {
-		g.cells[i] = first + int(uint32(key))*cols
+	n := len(g.keys) * cols
+	for i, key := range g.keys {
+		g.rows[i] = int32(uint32(key))
 	}
-	cells, u, p, slots := g.cells[:len(g.rows)], s.scratch[worker][:n], g.p[:n], s.views[worker]
-	collect(u, s.g.Flat, cells, cols)
-	collect(p, s.p.Flat, cells, cols)
+	rows, u, p, slots := g.rows[:len(g.keys)], s.scratch[worker][:n], g.p[:n], s.views[worker]
+	kernel.GatherRows(u, s.g.Flat[from:to], rows, cols)
+	kernel.GatherRows(p, s.p.Flat[from:to], rows, cols)
 	for k, v := range s.slots {
-		collect(g.slots[k][:n], v, cells, cols)
+		kernel.GatherRows(g.slots[k], v[from:to], rows, cols)
 	}
 	kernel.ScaleInto(s.isa, u, u, s.mean)
 	s.rule.clip(u, s.scale)
-	for i := 0; i < len(g.rows); {
-		step, j := g.rows[i]>>32, i+1
-		for j < len(g.rows) && g.rows[j]>>32 == step {
+	for i := 0; i < len(g.keys); {
+		step, j := g.keys[i]>>32, i+1
+		for j < len(g.keys) && g.keys[j]>>32 == step {
 			j++
 		}
 		a, b := i*cols, j*cols
@@ -115,47 +115,9 @@ func (s *State) stepGathered(worker int) {
 		i = j
 	}
 	kernel.AddInto(s.isa, p, u)
-	spread(s.p.Flat, p, cells, cols)
+	kernel.ScatterRows(s.p.Flat[from:to], p, rows, cols)
 	for k, v := range s.slots {
-		spread(v, g.slots[k][:n], cells, cols)
+		kernel.ScatterRows(v[from:to], g.slots[k], rows, cols)
 	}
-	g.rows = g.rows[:0]
-}
-
-// collect copies rows of so many cells, of which these are the first ones, to dst, end to end. Rows of one cell, and of eight, are in most models.
-func collect(dst, src []float32, cells []int, cols int) {
-	switch cols {
-	case 1:
-		for i, at := range cells {
-			dst[i] = src[at]
-		}
-	case 8:
-		for i, at := range cells {
-			row := [8]float32(src[at:]) // for itself: else the compiler, who thinks that the two might overlap, calls a function
-			*(*[8]float32)(dst[8*i:]) = row
-		}
-	default:
-		for i, at := range cells {
-			copy(dst[i*cols:(i+1)*cols], src[at:])
-		}
-	}
-}
-
-// spread copies rows back from where collect has put them.
-func spread(dst, src []float32, cells []int, cols int) {
-	switch cols {
-	case 1:
-		for i, at := range cells {
-			dst[at] = src[i]
-		}
-	case 8:
-		for i, at := range cells {
-			row := [8]float32(src[8*i:])
-			*(*[8]float32)(dst[at:]) = row
-		}
-	default:
-		for i, at := range cells {
-			copy(dst[at:], src[i*cols:(i+1)*cols])
-		}
-	}
+	g.keys = g.keys[:0]
 }

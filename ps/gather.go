@@ -38,6 +38,7 @@ type gather struct {
 	segs   []int32
 	sums   []float32 // of the gradients, row by row
 	keys   []uint64  // a step's number and, below it, the place of its row
+	rows   []int32   // their segments, in that order
 	steps  []uint32
 	p, g   []float32
 	slots  [][]float32
@@ -72,7 +73,7 @@ func (g *gather) room() {
 		g.slots = append(g.slots, make([]float32, cells))
 	}
 	n := cells / g.cols
-	g.segs, g.keys, g.steps = make([]int32, 0, n), make([]uint64, 0, n), make([]uint32, n)
+	g.segs, g.rows, g.keys, g.steps = make([]int32, 0, n), make([]int32, n), make([]uint64, 0, n), make([]uint32, n)
 }
 
 // gathers reports whether a round's rows may be gathered: all are whole, and nobody has an older state of them to be stepped too.
@@ -191,55 +192,37 @@ func (s *shard[T]) stepGathered(p *roundPart) {
 		g.segs = g.segs[:0]
 		return
 	}
+	rows, m := g.segs, n*g.cols
+	x, d, slots := g.p[:m], g.sums[:m], s.views[:0]
 	if least != most && g.opt.Counting() {
 		slices.Sort(keys)
-	}
-	for i, key := range keys {
-		if i%warmRows == 0 {
-			for _, key := range keys[i:min(i+warmRows, n)] {
-				s.warm(g.segs[uint32(key)])
-			}
+		rows, d = g.rows[:n], g.g[:m]
+		for i, key := range keys {
+			rows[i] = int32(uint32(key))
 		}
-		from := int(uint32(key))
-		seg := g.segs[from]
-		k := uint32(key >> 32)
+		kernel.GatherRows(d, g.sums, rows, g.cols)
+		for i, k := range rows {
+			rows[i] = g.segs[k]
+		}
+	}
+	for i, seg := range rows {
+		k := uint32(keys[i] >> 32)
 		g.steps[i], live.steps[seg] = k, k
 		s.changes(seg)
-		a, at := int(seg)*g.cols, i*g.cols
-		move(g.p[at:at+g.cols], cells[a:])
-		move(g.g[at:at+g.cols], g.sums[from*g.cols:])
-		for j, v := range live.slots {
-			move(g.slots[j][at:at+g.cols], v[a:])
-		}
 	}
-	m := n * g.cols
-	x, d, slots := g.p[:m], g.g[:m], s.views[:0]
-	for _, v := range g.slots {
-		slots = append(slots, v[:m])
+	kernel.GatherRows(x, cells, rows, g.cols)
+	for j, v := range live.slots {
+		slots = append(slots, g.slots[j][:m])
+		kernel.GatherRows(slots[j], v, rows, g.cols)
 	}
 	if p.divide {
 		kernel.ScaleInto(s.t.isa, d, d, float32(p.sum))
 	}
 	g.opt.ApplyRows(g.steps[:n], g.wide, x, d, d, slots)
 	kernel.AddInto(s.t.isa, x, d)
-	for i, key := range keys {
-		a, at := int(g.segs[uint32(key)])*g.cols, i*g.cols
-		move(cells[a:a+g.cols], x[at:])
-		for j, v := range slots {
-			move(live.slots[j][a:a+g.cols], v[at:])
-		}
+	kernel.ScatterRows(cells, x, rows, g.cols)
+	for j, v := range slots {
+		kernel.ScatterRows(live.slots[j], v, rows, g.cols)
 	}
 	g.segs = g.segs[:0]
-}
-
-// move is copy of all of dst, of few cells in less time.
-func move[T Number](dst, src []T) {
-	if len(dst) > 8 {
-		copy(dst, src)
-		return
-	}
-	src = src[:len(dst)]
-	for k := range dst {
-		dst[k] = src[k]
-	}
 }

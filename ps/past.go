@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/trivium-ml/trivium/internal/raw"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // pastMost is the size in bytes up to which a row is read past the cache: of a longer one, what the cache saves is more than what it costs.
@@ -205,11 +206,13 @@ func (s *shard[T]) readPlain(q *section, base section, emit emitter) {
 	for at := 0; at < len(q.rows); at += most {
 		rows := q.rows[at:min(at+most, len(q.rows))]
 		cells := make([]T, len(rows)*cols)
-		for k, r := range rows {
-			if k%warmRows == 0 {
-				s.warmReads(rows[k:])
+		var near [256]int32 // the rows' numbers here
+		for k := 0; k < len(rows); k += len(near) {
+			few := near[:min(len(near), len(rows)-k)]
+			for i := range few {
+				few[i] = int32(rows[k+i] - s.first)
 			}
-			move(cells[k*cols:(k+1)*cols], s.live.cells[r*s.t.spec.Cols-s.lo:])
+			kernel.GatherRows(cells[k*cols:], s.live.cells, few, cols)
 		}
 		c := base
 		c.form, c.from, c.n, c.cells = formRange, int64(at*cols), len(cells), raw.Bytes(cells)

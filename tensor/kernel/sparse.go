@@ -137,6 +137,47 @@ func Touched[T Float](dst []int32, a CSR[T], seen []uint64) []int32 {
 	return dst
 }
 
+// GatherRows is dst[i,:] = src[rows[i],:]: rows that lie far apart, end to end. Rows of one cell and of eight, which most sparse models have, are copied
+// without a call, so that the memory of many of them is waited for at once.
+func GatherRows[T any](dst, src []T, rows []int32, cols int) {
+	switch cols {
+	case 1:
+		dst = dst[:len(rows)]
+		for i, r := range rows {
+			dst[i] = src[r]
+		}
+	case 8:
+		for i, r := range rows {
+			row := [8]T(src[8*int(r):]) // for itself: the compiler, who thinks that the two might overlap, would call a function
+			*(*[8]T)(dst[8*i:]) = row
+		}
+	default:
+		for i, r := range rows {
+			copy(dst[i*cols:(i+1)*cols], src[int(r)*cols:])
+		}
+	}
+}
+
+// ScatterRows is dst[rows[i],:] = src[i,:], in ascending i: back from where GatherRows has put them.
+func ScatterRows[T any](dst, src []T, rows []int32, cols int) {
+	switch cols {
+	case 1:
+		src = src[:len(rows)]
+		for i, r := range rows {
+			dst[r] = src[i]
+		}
+	case 8:
+		for i, r := range rows {
+			row := [8]T(src[8*i:])
+			*(*[8]T)(dst[8*int(r):]) = row
+		}
+	default:
+		for i, r := range rows {
+			copy(dst[int(r)*cols:], src[i*cols:(i+1)*cols])
+		}
+	}
+}
+
 // ScatterAddRows is dst[rows[i],:] += x[i,:], in ascending i.
 func ScatterAddRows[T Float](isa ISA, dst []T, rows []int32, x []T, cols int) {
 	for i, r := range rows {
