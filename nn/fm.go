@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/graph"
@@ -90,7 +89,7 @@ func FM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 		return nil, err
 	}
 	m.score, m.column = m.runScore, m.runColumn
-	m.columns.place = make([]int32, in.Columns())
+	m.columns = newColumnIndex(in.Columns())
 	return m, nil
 }
 
@@ -233,6 +232,7 @@ type columnIndex struct {
 	start   []int32 // len(ids)+1 offsets into entries
 	entries []columnEntry
 	place   []int32 // per column of the data: first its count, then where its next entry goes; all zero between calls
+	seen    *kernel.Seen
 }
 
 type columnEntry struct {
@@ -240,16 +240,17 @@ type columnEntry struct {
 	at  int32 // of the entry, counted from the batch's first: a batch may be a view of more entries than an int32 counts
 }
 
+func newColumnIndex(columns int) columnIndex {
+	return columnIndex{place: make([]int32, columns), seen: kernel.NewSeen(columns)}
+}
+
 func (ci *columnIndex) build(x *trivium.Input, rows int) {
-	ci.ids = ci.ids[:0]
 	base := x.Ptr[0]
-	for _, c := range x.Index[base:x.Ptr[rows]] {
-		if ci.place[c] == 0 {
-			ci.ids = append(ci.ids, c)
-		}
+	all := x.Index[base:x.Ptr[rows]]
+	for _, c := range all {
 		ci.place[c]++
 	}
-	slices.Sort(ci.ids)
+	ci.ids = kernel.Touched(ci.ids[:0], all, ci.seen)
 	ci.start = append(ci.start[:0], 0)
 	var at int32
 	for _, c := range ci.ids {

@@ -16,7 +16,7 @@ import (
 // TestColumnsCountFromTheBatch: where a batch lies in a data set, which may have more entries than an int32 counts, is in no entry.
 func TestColumnsCountFromTheBatch(t *testing.T) {
 	x := trivium.Input{Form: trivium.CSR, Shape: []int{4}, Index: []int32{0, 1, 2, 3, 0, 3}, Values: make([]float32, 6), Ptr: []int64{3, 4, 6}}
-	ci := columnIndex{place: make([]int32, 4)}
+	ci := newColumnIndex(4)
 	ci.build(&x, 2)
 	if want := []columnEntry{{1, 1}, {0, 0}, {1, 2}}; !slices.Equal(ci.entries, want) || !slices.Equal(ci.ids, []int32{0, 3}) {
 		t.Errorf("columns %v of entries %v, want %v", ci.ids, ci.entries, want)

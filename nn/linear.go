@@ -32,7 +32,7 @@ type linear struct {
 	call    linearCall
 	near    []float32 // rows that lay apart, of Descend
 	touched []int32
-	seen    []uint64
+	seen    *kernel.Seen
 }
 
 // rowScratch holds one value a row.
@@ -137,7 +137,7 @@ func newLinear(loss pointLoss, s trivium.Schema, cpu *tensor.CPU) (trivium.Model
 	}
 	m.leaves, m.sums, m.scores = m.runLeaves, m.runSums, m.runScores
 	if m.layout.Spec(0).RowSparse {
-		m.seen = make([]uint64, (in.Columns()+63)/64)
+		m.seen = kernel.NewSeen(in.Columns())
 	}
 	return m, nil
 }
@@ -261,7 +261,7 @@ func (m *linear) sparseGrad(g trivium.Gradient) {
 	m.runSparse(0, c.rows)
 	m.loss.point(m.rows.loss, m.rows.deriv, z, m.rows.target, c.weights)
 	if m.layout.Spec(0).RowSparse {
-		m.touched = kernel.Touched(m.touched[:0], csr(c.x), m.seen)
+		m.touched = kernel.Touched(m.touched[:0], c.x.Index[c.x.Ptr[0]:c.x.Ptr[c.rows]], m.seen)
 		g.Touch(0, m.touched)
 	} else {
 		clear(g.Tensor(0))

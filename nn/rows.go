@@ -51,7 +51,7 @@ type sparseGrad struct {
 	flat         []float32
 	ids          []int32
 	touched      []int32
-	seen         []uint64
+	seen         *kernel.Seen
 }
 
 // newSparseGrad prepares for what a step fetches of grad, the gradient of tensor i.
@@ -61,7 +61,7 @@ func newSparseGrad(l *trivium.Layout, i int, grad autodiff.Grad) sparseGrad {
 		tensor: i, cols: cols, axis: grad.Rows.Shape()[0],
 		rows:   tensor.New(tensor.I32, 0),
 		values: tensor.New(tensor.F32, append([]int{0}, l.Spec(i).Shape[1:]...)...), // a row may have any axes
-		seen:   make([]uint64, (l.Rows(i)+63)/64),
+		seen:   kernel.NewSeen(l.Rows(i)),
 	}
 }
 
@@ -86,8 +86,7 @@ func (s *sparseGrad) attach(feeds []feed) error {
 
 // scatter adds the fetched values into g, in the order of the entries.
 func (s *sparseGrad) scatter(isa kernel.ISA, g trivium.Gradient) {
-	entries := kernel.CSR[float32]{Indptr: []int64{0, int64(len(s.ids))}, Indices: s.ids}
-	s.touched = kernel.Touched(s.touched[:0], entries, s.seen)
+	s.touched = kernel.Touched(s.touched[:0], s.ids, s.seen)
 	g.Touch(s.tensor, s.touched)
 	kernel.ScatterAddRows(isa, g.Tensor(s.tensor), s.ids, s.flat, s.cols)
 }

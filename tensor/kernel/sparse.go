@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"math/bits"
-	"slices"
 	"unsafe"
 )
 
@@ -107,32 +106,39 @@ func SparseDot[T Float](indices []int32, values, x []T) T {
 	return s
 }
 
-// Touched appends to dst the columns that a names, ascending and once each. seen is scratch of at least a bit for each column, all
-// zero before and after.
-func Touched[T Float](dst []int32, a CSR[T], seen []uint64) []int32 {
-	idx := a.Indices[a.Indptr[0]:a.Indptr[a.Rows()]]
-	low, high := len(seen), -1
-	for _, c := range idx {
-		w := int(c) / 64
-		seen[w] |= 1 << (c % 64)
-		low, high = min(low, w), max(high, w)
+// Seen is scratch for Touched: a bit for each column, and above them one for each 64 of those that are not all zero, so that what few have touched is
+// found without a look at all. All are zero between calls.
+type Seen struct{ bits, groups []uint64 }
+
+// NewSeen is that for so many columns.
+func NewSeen(columns int) *Seen {
+	n := (columns + 63) / 64
+	return &Seen{make([]uint64, n), make([]uint64, (n+63)/64)}
+}
+
+// Columns is for how many it is, or a few more.
+func (s *Seen) Columns() int { return 64 * len(s.bits) }
+
+// Touched appends to dst the columns among these, ascending and once each.
+func Touched(dst, columns []int32, seen *Seen) []int32 {
+	words, groups := seen.bits, seen.groups
+	for _, c := range columns {
+		w := uint32(c) / 64
+		words[w] |= 1 << (uint32(c) % 64)
+		groups[w/64] |= 1 << (w % 64)
 	}
-	if 16*len(idx) < high-low { // few columns in a wide matrix: visit only theirs
-		start := len(dst)
-		for _, c := range idx {
-			if bit := uint64(1) << (c % 64); seen[c/64]&bit != 0 {
-				seen[c/64] &^= bit
-				dst = append(dst, c)
+	for i, group := range groups {
+		if group == 0 {
+			continue
+		}
+		groups[i] = 0
+		for ; group != 0; group &= group - 1 {
+			w := 64*i + bits.TrailingZeros64(group)
+			for word := words[w]; word != 0; word &= word - 1 {
+				dst = append(dst, int32(64*w+bits.TrailingZeros64(word)))
 			}
+			words[w] = 0
 		}
-		slices.Sort(dst[start:])
-		return dst
-	}
-	for w := low; w <= high; w++ {
-		for word := seen[w]; word != 0; word &= word - 1 {
-			dst = append(dst, int32(64*w+bits.TrailingZeros64(word)))
-		}
-		seen[w] = 0
 	}
 	return dst
 }

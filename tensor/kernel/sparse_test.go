@@ -121,16 +121,17 @@ func TestTouched(t *testing.T) {
 		{1 << 20, []int32{1 << 19, 7, 1<<20 - 1, 7}, []int32{7, 1 << 19, 1<<20 - 1}}, // few columns far apart
 		{10, nil, nil},
 	} {
-		seen := make([]uint64, (c.columns+63)/64)
-		a := CSR[float32]{[]int64{0, 1, int64(len(c.idx))}, c.idx, make([]float32, len(c.idx))}
-		if len(c.idx) == 0 {
-			a.Indptr = []int64{0, 0}
-		}
-		if got := Touched([]int32{-5}, a, seen); got[0] != -5 || !slices.Equal(got[1:], c.want) {
+		seen := NewSeen(c.columns)
+		if got := Touched([]int32{-5}, c.idx, seen); got[0] != -5 || !slices.Equal(got[1:], c.want) {
 			t.Errorf("Touched of %v is %v, want %v after -5", c.idx, got, c.want)
 		}
-		if i := slices.IndexFunc(seen, func(w uint64) bool { return w != 0 }); i >= 0 {
-			t.Errorf("Touched of %v left bits in word %d", c.idx, i)
+		if seen.Columns() < c.columns {
+			t.Errorf("it is for %d columns, want %d", seen.Columns(), c.columns)
+		}
+		for i, w := range slices.Concat(seen.bits, seen.groups) {
+			if w != 0 {
+				t.Errorf("Touched of %v left bits in word %d", c.idx, i)
+			}
 		}
 	}
 }

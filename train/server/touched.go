@@ -10,9 +10,9 @@ import (
 // touched finds the rows of row-sparse tensors that a batch needs, and reads them.
 type touched struct {
 	t    *tables
-	all  []int32  // of the entries
-	rows []int32  // of these, each once
-	seen []uint64 // a bit for each column
+	all  []int32 // of the entries
+	rows []int32 // of these, each once
+	seen *kernel.Seen
 }
 
 func newTouched(t *tables) touched { return touched{t: t} }
@@ -50,14 +50,12 @@ func (x *touched) of(b *trivium.Batch, width int) []int32 {
 	if !found {
 		return nil
 	}
-	if n := (width + 63) / 64; len(x.seen) < n {
-		x.seen = make([]uint64, n)
+	if x.seen == nil || x.seen.Columns() < width {
+		x.seen = kernel.NewSeen(width)
 	}
 	if x.rows = x.rows[:0]; x.rows == nil {
 		x.rows = []int32{}
 	}
-	if len(x.all) > 0 {
-		x.rows = kernel.Touched(x.rows, kernel.CSR[float32]{Indptr: []int64{0, int64(len(x.all))}, Indices: x.all}, x.seen)
-	}
+	x.rows = kernel.Touched(x.rows, x.all, x.seen)
 	return x.rows
 }
