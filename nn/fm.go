@@ -157,6 +157,12 @@ func (m *fm) runScore(tile, _ int) {
 	c, k := &m.call, m.factors
 	for r := tile * fmTile; r < min((tile+1)*fmTile, c.rows); r++ {
 		s := m.sums[r*k : (r+1)*k]
+		// The factors lie far apart, and are waited for all at once so, and not one row after the other.
+		var sum float32
+		for _, j := range c.x.Index[c.x.Ptr[r]:c.x.Ptr[r+1]] {
+			sum += c.w[j] + c.v[int(j)*k]
+		}
+		s[0] = sum // of no use, but the compiler does not know
 		clear(s)
 		score := c.bias
 		var squares float32
