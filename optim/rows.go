@@ -3,11 +3,12 @@ package optim
 import (
 	"slices"
 
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 const (
-	// chunkRows is the number of touched rows that one thread takes at a time.
+	// chunkRows is the number of touched rows that one thread takes at a time, at least.
 	chunkRows = 256
 
 	// gatherShort is the number of cells that neighbours of a run have together, at most, where a Rule steps copies of them among those of other
@@ -17,42 +18,59 @@ const (
 
 // A gather is copies of rows that lie far apart, which are stepped as one run.
 type gather struct {
-	keys  []uint64 // of those that are to be stepped: the number of the step and, below it, the row
-	rows  []int32
-	p     []float32
-	slots [][]float32
+	counts []uint32 // of the rows of a chunk: how often they were updated
+	keys   []uint64 // of those that are to be stepped: the number of the step and, below it, the row
+	rows   []int32
+	p      []float32
+	slots  [][]float32
 }
 
 func newGather(slots int) gather {
-	g := gather{keys: make([]uint64, 0, chunkRows), rows: make([]int32, chunkRows), p: make([]float32, blockCells)}
+	g := gather{counts: make([]uint32, blockCells), keys: make([]uint64, 0, blockCells), rows: make([]int32, blockCells), p: make([]float32, blockCells)}
 	for range slots {
 		g.slots = append(g.slots, make([]float32, blockCells))
 	}
 	return g
 }
 
+// chunks cuts the touched rows of the row-sparse tensor at hand: the more of them a thread has at once, the more of those have had as many updates.
+func (s *State) chunks(rows int, pool *tensor.Pool) (n int) {
+	parts := pool.Width()
+	if parts > 1 {
+		parts *= 2 // who is done sooner takes more
+	}
+	s.chunk = min(max((rows+parts-1)/parts, chunkRows), blockCells)
+	return (rows + s.chunk - 1) / s.chunk
+}
+
 // stepRows steps some touched rows of the row-sparse tensor at hand: runs of neighbours with as many updates behind them together, and short ones
 // with others.
 func (s *State) stepRows(chunk, worker int) {
 	rows := s.g.Rows[s.tensor]
-	rows = rows[chunk*chunkRows : min((chunk+1)*chunkRows, len(rows))]
+	rows = rows[chunk*s.chunk : min((chunk+1)*s.chunk, len(rows))]
 	first, _ := s.layout.Range(s.tensor)
 	cols, steps, spec := s.layout.Cols(s.tensor), s.rowSteps[s.tensor], s.layout.Spec(s.tensor)
-	for i := 0; i < len(rows); {
-		row, n := int(rows[i]), 1
-		for i+n < len(rows) && int(rows[i+n]) == row+n && (n+1)*cols <= blockCells && (steps == nil || steps[row+n] == steps[row]) {
+	g := &s.gathers[worker]
+	counts := g.counts[:len(rows)]
+	if steps != nil {
+		kernel.GatherRows(counts, steps, rows, 1)
+	} else {
+		clear(counts)
+	}
+	for i, n := 0, 0; i < len(rows); i += n {
+		row := int(rows[i])
+		for n = 1; i+n < len(rows) && int(rows[i+n]) == row+n && (n+1)*cols <= blockCells && counts[i+n] == counts[i]; {
 			n++
 		}
-		i += n
 		step := s.step
 		if steps != nil {
-			step = int64(steps[row]) + 1
+			step = int64(counts[i]) + 1
 			for k := range n {
-				steps[row+k]++
+				steps[row+k] = uint32(step)
 			}
 		}
 		if s.rule != nil && n*cols <= gatherShort {
-			s.gather(worker, uint32(step), row, n)
+			s.gather(g, worker, uint32(step), row, n)
 			continue
 		}
 		var at at
@@ -69,8 +87,7 @@ func (s *State) stepRows(chunk, worker int) {
 }
 
 // gather notes n rows, of which this is the number of the next step.
-func (s *State) gather(worker int, step uint32, row, n int) {
-	g := &s.gathers[worker]
+func (s *State) gather(g *gather, worker int, step uint32, row, n int) {
 	if (len(g.keys)+n)*s.layout.Cols(s.tensor) > blockCells {
 		s.stepGathered(worker)
 	}

@@ -48,6 +48,7 @@ type State struct {
 	scale   float32
 	squares float64 // the sum of the mean gradient's, where it is clipped by its norm
 	tensor  int
+	chunk   int // rows of it that are stepped at a time
 	onBlock func(i, worker int)
 	onNorm  func(i, worker int)
 	onRows  func(i, worker int)
@@ -80,7 +81,7 @@ func NewState(l *trivium.Layout, opt trivium.Optimizer, cpu *tensor.CPU) (*State
 			if s.rule == nil || s.rule.steps {
 				s.rowSteps[i] = make([]uint32, l.Rows(i))
 			}
-			if s.rule != nil && s.gathers == nil && l.Cols(i) <= gatherShort {
+			if s.gathers == nil {
 				s.gathers = make([]gather, max(s.pool.Threads(), 1))
 			}
 			continue
@@ -176,7 +177,7 @@ func (s *State) Step(step int64, p trivium.Params, g trivium.Gradient, weightSum
 	for i, rows := range g.Rows {
 		if spec := s.layout.Spec(i); len(rows) > 0 && !spec.Buffer && spec.Tie == "" {
 			s.tensor = i
-			pool.Run((len(rows)+chunkRows-1)/chunkRows, s.onRows)
+			pool.Run(s.chunks(len(rows), pool), s.onRows)
 		}
 	}
 }

@@ -143,23 +143,26 @@ func Touched(dst, columns []int32, seen *Seen) []int32 {
 	return dst
 }
 
-// GatherRows is dst[i,:] = src[rows[i],:]: rows that lie far apart, end to end. Rows of one cell and of eight, which most sparse models have, are copied
-// without a call, so that the memory of many of them is waited for at once.
+// GatherRows is dst[i,:] = src[rows[i],:]: rows that lie far apart, end to end. Rows of the lengths that most sparse models have are copied without a
+// call, so that the memory of many of them is waited for at once.
 func GatherRows[T any](dst, src []T, rows []int32, cols int) {
 	switch cols {
 	case 1:
-		dst = dst[:len(rows)]
-		for i, r := range rows {
-			dst[i] = src[r]
-		}
+		gatherEach(dst, src, rows)
+	case 2:
+		gatherEach(arrays[[2]T](dst), arrays[[2]T](src), rows)
+	case 3:
+		gatherEach(arrays[[3]T](dst), arrays[[3]T](src), rows)
+	case 4:
+		gatherEach(arrays[[4]T](dst), arrays[[4]T](src), rows)
 	case 8:
-		for i, r := range rows {
-			row := [8]T(src[8*int(r):]) // for itself: the compiler, who thinks that the two might overlap, would call a function
-			*(*[8]T)(dst[8*i:]) = row
-		}
+		gatherEach(arrays[[8]T](dst), arrays[[8]T](src), rows)
+	case 16:
+		gatherEach(arrays[[16]T](dst), arrays[[16]T](src), rows)
 	default:
+		src = src[:len(src):len(src)]
 		for i, r := range rows {
-			copy(dst[i*cols:(i+1)*cols], src[int(r)*cols:])
+			copy(dst[i*cols:(i+1)*cols], src[int(r)*cols:(int(r)+1)*cols])
 		}
 	}
 }
@@ -168,25 +171,56 @@ func GatherRows[T any](dst, src []T, rows []int32, cols int) {
 func ScatterRows[T any](dst, src []T, rows []int32, cols int) {
 	switch cols {
 	case 1:
-		src = src[:len(rows)]
-		for i, r := range rows {
-			dst[r] = src[i]
-		}
+		scatterEach(dst, src, rows)
+	case 2:
+		scatterEach(arrays[[2]T](dst), arrays[[2]T](src), rows)
+	case 3:
+		scatterEach(arrays[[3]T](dst), arrays[[3]T](src), rows)
+	case 4:
+		scatterEach(arrays[[4]T](dst), arrays[[4]T](src), rows)
 	case 8:
-		for i, r := range rows {
-			row := [8]T(src[8*i:])
-			*(*[8]T)(dst[8*int(r):]) = row
-		}
+		scatterEach(arrays[[8]T](dst), arrays[[8]T](src), rows)
+	case 16:
+		scatterEach(arrays[[16]T](dst), arrays[[16]T](src), rows)
 	default:
+		dst = dst[:len(dst):len(dst)]
 		for i, r := range rows {
-			copy(dst[int(r)*cols:], src[i*cols:(i+1)*cols])
+			copy(dst[int(r)*cols:(int(r)+1)*cols], src[i*cols:(i+1)*cols])
 		}
 	}
+}
+
+func gatherEach[A any](dst, src []A, rows []int32) {
+	dst = dst[:len(rows)]
+	for i, r := range rows {
+		dst[i] = src[r]
+	}
+}
+
+func scatterEach[A any](dst, src []A, rows []int32) {
+	src = src[:len(rows)]
+	for i, r := range rows {
+		dst[r] = src[i]
+	}
+}
+
+// arrays is x as arrays A of its elements, whole ones.
+func arrays[A, T any](x []T) []A {
+	var a A
+	var e T
+	return unsafe.Slice((*A)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(e))/int(unsafe.Sizeof(a)))
 }
 
 // ScatterAddRows is dst[rows[i],:] += x[i,:], in ascending i.
 func ScatterAddRows[T Float](isa ISA, dst []T, rows []int32, x []T, cols int) {
 	for i, r := range rows {
-		AddInto(isa, dst[int(r)*cols:][:cols], x[i*cols:])
+		to, from := dst[int(r)*cols:][:cols], x[i*cols:][:cols]
+		if cols > 8 {
+			AddInto(isa, to, from)
+			continue
+		}
+		for k, v := range from { // of a few cells the call is the most
+			to[k] += v
+		}
 	}
 }

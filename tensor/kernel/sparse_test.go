@@ -136,6 +136,50 @@ func TestTouched(t *testing.T) {
 	}
 }
 
+// TestGatherRows: rows of all lengths that are copied in their own way, and of others, there and back.
+func TestGatherRows(t *testing.T) {
+	for cols := 1; cols <= 20; cols++ {
+		const n = 7
+		src := make([]float32, n*cols)
+		for i := range src {
+			src[i] = float32(i)
+		}
+		rows := []int32{4, 0, 6, 4}
+		dst := make([]float32, len(rows)*cols+1)
+		GatherRows(dst, src, rows, cols)
+		back := make([]float32, n*cols)
+		ScatterRows(back, dst, rows, cols)
+		for i, r := range rows {
+			for k := range cols {
+				if want := float32(int(r)*cols + k); dst[i*cols+k] != want || back[int(r)*cols+k] != want {
+					t.Fatalf("%d columns: row %d, column %d is %v, and %v where it was, want %v", cols, r, k, dst[i*cols+k], back[int(r)*cols+k], want)
+				}
+			}
+		}
+		for _, r := range []int{1, 2, 3, 5} {
+			if back[r*cols] != 0 {
+				t.Errorf("%d columns: row %d was written", cols, r)
+			}
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%d columns: a row that is not there: no panic", cols)
+				}
+			}()
+			GatherRows(dst, src[:5*cols], []int32{5}, cols)
+		}()
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%d columns: to a row that is not there: no panic", cols)
+				}
+			}()
+			ScatterRows(back[:5*cols], dst, []int32{5}, cols)
+		}()
+	}
+}
+
 func TestScatterAddRows(t *testing.T) { // case 15: Gather of rows 0,0,1,1,2 has gradient 2, 2, 1
 	for _, isa := range Available() {
 		dx, y, rows := make([]float32, 6), make([]float32, 10), []int32{0, 0, 1, 1, 2}
