@@ -282,10 +282,6 @@ func (m *linear) runSparse(from, to int) {
 	}
 }
 
-func csr(x *trivium.Input) kernel.CSR[float32] {
-	return kernel.CSR[float32]{Indptr: x.Ptr, Indices: x.Index, Values: x.Values}
-}
-
 func (m *linear) Predict(_ context.Context, p trivium.Params, b trivium.Batch, scores []float32) error {
 	if err := m.begin(p, b); err != nil {
 		return err

@@ -57,14 +57,15 @@ func (s *State) stepRows(chunk, worker int) {
 	} else {
 		clear(counts)
 	}
-	for i, n := 0, 0; i < len(rows); i += n {
-		row := int(rows[i])
-		for n = 1; i+n < len(rows) && int(rows[i+n]) == row+n && (n+1)*cols <= blockCells && counts[i+n] == counts[i]; {
+	for i := 0; i < len(rows); {
+		row, count, n := int(rows[i]), counts[i], 1
+		for i+n < len(rows) && int(rows[i+n]) == row+n && (n+1)*cols <= blockCells && counts[i+n] == count {
 			n++
 		}
+		i += n
 		step := s.step
 		if steps != nil {
-			step = int64(counts[i]) + 1
+			step = int64(count) + 1
 			for k := range n {
 				steps[row+k] = uint32(step)
 			}
