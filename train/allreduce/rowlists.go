@@ -25,6 +25,7 @@ type rowLists struct {
 	part     int // elements that each worker sends
 	need     int // elements of the longest section
 	own, all []int32
+	before   []int32   // all of a trade in which not everything fitted: until the update is settled it may still be on its way to others
 	counts   [][]int32 // touched rows of each tensor, by rank
 	lists    []list    // of the tensor at hand, by rank
 	spare    []int32

@@ -120,6 +120,7 @@ func (s *sparseRows) travelAsLists(ctx context.Context, x *exchange) (done bool,
 		return false, nil
 	}
 	if !fits {
+		lists.all, lists.before = lists.before, lists.all
 		if _, err := lists.trade(ctx, x.g, x.base+x.tag+4); err != nil {
 			return false, err
 		}
