@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -222,6 +223,25 @@ func TestSparse(t *testing.T) {
 					t.Errorf("%s: test loss %v, local has %v", model, c.results[0].Metrics["test.loss"], want.Metrics["test.loss"])
 				}
 			}
+		}
+	}
+}
+
+// TestRowsTold: of touched rows that travel as lists it is told as of sums, beside what was guessed; and in exact mode there are none.
+func TestRowsTold(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		job := &trivium.Job{
+			Version: trivium.JobVersion, Model: "logistic", Data: trivium.Data{Source: "wide", Rows: 200, Train: "0:150", Test: "150:"},
+			Batch: 50, Steps: 3, Seed: 3, Exact: exact,
+		}
+		c := &crew{env: train.Env{Sources: traintest.Sources()}, n: 2}
+		if _, err := c.Train(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		told := regexp.MustCompile(`^all-gather of \d+ bytes among 2 workers, [a-z]+: [0-9.]+[mµ]?s in the median of [23], guessed [0-9.]+[mµ]?s: .*$`)
+		is := slices.ContainsFunc(c.hubs[0].Events(), func(e observe.Event) bool { return e.Kind == "collective" && told.MatchString(e.Text) })
+		if is == exact {
+			t.Errorf("exact %v: it is told of all-gathers: %v: %v", exact, is, c.hubs[0].Events())
 		}
 	}
 }

@@ -110,7 +110,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if x.stream, err = env.Port.Stream("allreduce", transport.StreamOptions{}); err != nil {
 		return nil, err
 	}
-	x.measured.sharded, x.measured.costs = o.ShardOptimizer, o.measures()
+	x.measured.gathers, x.measured.costs = o.ShardOptimizer, o.measures()
 	view := collective.View{Epoch: env.Epoch, Peers: env.Peers, Self: env.Rank, Hosts: env.Hosts}
 	x.g, err = collective.New(x.stream, view, collective.Options{Deadline: o.Wait, Record: x.measured.add, OnStraggler: x.late.hear})
 	if err != nil {
@@ -158,6 +158,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	for i := range l.Tensors() {
 		if spec := l.Spec(i); spec.RowSparse && spec.Tie == "" {
 			x.sparse = newSparseRows(l, x.workers)
+			x.measured.gathers = x.measured.gathers || x.sparse.lists != nil && x.exact == nil
 			break
 		}
 	}

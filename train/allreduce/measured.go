@@ -15,7 +15,7 @@ import (
 // measured is how long this worker's sums took, by what they were of, beside what the group's costs predict. The first update has those
 // of all buckets. Touched rows may be others in each: the first sums alone are kept, so that those of ever new sizes do not fill the memory.
 type measured struct {
-	sharded bool                  // the optimizer is: all-gathers are a part of each update, as reduce-scatters are
+	gathers bool                  // all-gathers are a part of each update: the optimizer is sharded, or touched rows travel as lists
 	costs   bool                  // the links' were measured: what is predicted without is a guess
 	coded   map[int]time.Duration // what was predicted of sums that a codec encodes, by their bytes
 
@@ -38,7 +38,7 @@ type operation struct {
 
 // add counts a sum that completed. The group calls it with its lock held.
 func (m *measured) add(x collective.Measurement) {
-	if x.Kind != collective.AllReduce && x.Kind != collective.ReduceScatter && !(m.sharded && x.Kind == collective.AllGather) {
+	if x.Kind != collective.AllReduce && x.Kind != collective.ReduceScatter && !(m.gathers && x.Kind == collective.AllGather) {
 		return
 	}
 	of := operation{x.Kind, x.Algorithm, x.Ranks, x.Bytes, x.Codec, x.Predicted}
