@@ -124,8 +124,8 @@ func TestDroppedGoesOn(t *testing.T) {
 func TestSumsGoOn(t *testing.T) {
 	const updates = 20
 	j := job()
-	j.Data.Rows, j.Data.Train, j.Data.Test = 500, "0:400", "400:"
-	j.Batch, j.Epochs, j.Optimizer = 200, 10, trivium.OptimizerSpec{Name: "adagrad", Rate: 1e-4} // short steps, so that all go one way
+	j.Data.Rows, j.Data.Train, j.Data.Test = 1000, "0:900", "900:"
+	j.Batch, j.Epochs, j.Optimizer = 450, 10, trivium.OptimizerSpec{Name: "adagrad", Rate: 1e-4} // short steps of many rows, so that all go one way
 	ways := map[string]func(env train.Env){
 		"local": func(env train.Env) { alone(t, env, j) },
 		"ssp": func(env train.Env) { // in lock step
