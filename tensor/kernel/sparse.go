@@ -106,8 +106,8 @@ func SparseDot[T Float](indices []int32, values, x []T) T {
 	return s
 }
 
-// Seen is scratch for Touched: a bit for each column, and above them one for each 64 of those that are not all zero, so that what few have touched is
-// found without a look at all. All are zero between calls.
+// Seen is scratch for Touched: a bit for each column, and above them one for each 64 of those that are not all zero, so that a few columns of many are
+// found without a look at the others. All are zero between calls.
 type Seen struct{ bits, groups []uint64 }
 
 // NewSeen is that for so many columns.

@@ -9,6 +9,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/collective"
 	"github.com/trivium-ml/trivium/internal/raw"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // rowLists are the touched rows of all workers, with their numbers: every worker gets every other's, and adds them up by itself, in the order of
@@ -190,7 +191,7 @@ func (s *rowLists) sum(g trivium.Gradient) error {
 				return fmt.Errorf("rank %d has sent a list of rows of %s that is none", r, s.layout.Spec(i).Name)
 			}
 		}
-		for _, l := range s.lists[1:] { // to which all can be added then, without asking who was the first
+		for _, l := range s.lists[1:] { // to which all can be added then, without a look who was the first
 			for _, row := range l.rows {
 				to := cells[int(row)*cols : (int(row)+1)*cols]
 				for k := range to {
@@ -198,16 +199,9 @@ func (s *rowLists) sum(g trivium.Gradient) error {
 				}
 			}
 		}
-		for k, row := range s.lists[0].rows {
-			move(cells[int(row)*cols:(int(row)+1)*cols], s.lists[0].values[k*cols:])
-		}
+		kernel.ScatterRows(cells, s.lists[0].values, s.lists[0].rows, cols)
 		for _, l := range s.lists[1:] {
-			for k, row := range l.rows {
-				to := cells[int(row)*cols : (int(row)+1)*cols]
-				for j, v := range l.values[k*cols : (k+1)*cols] {
-					to[j] += v
-				}
-			}
+			kernel.ScatterAddRows(kernel.Best(), cells, l.rows, l.values, cols)
 		}
 		rows := append(g.Rows[i][:0], s.lists[0].rows...)
 		for _, l := range s.lists[1:] {
@@ -217,17 +211,6 @@ func (s *rowLists) sum(g trivium.Gradient) error {
 		g.Rows[i] = rows
 	}
 	return nil
-}
-
-// move is copy of all of dst, of few cells in less time.
-func move(dst, src []float32) {
-	if len(dst) > 8 {
-		copy(dst, src)
-		return
-	}
-	for k := range dst {
-		dst[k] = src[k]
-	}
 }
 
 // unite makes dst the rows that are in a or in b, which ascend. It does not branch on which is less, since nobody could foretell.

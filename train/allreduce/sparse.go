@@ -7,6 +7,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/collective"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // sparseRows are the row-sparse tensors of a gradient. They travel as lists of rows, or, where that is less, the workers first learn which rows any
@@ -157,11 +158,9 @@ func (s *sparseRows) travelAsSums(ctx context.Context, x *exchange) error {
 	}
 	at = 0
 	for _, i := range s.tensors {
-		cells, cols := x.total.Tensor(i), s.layout.Cols(i)
-		for _, r := range x.total.Rows[i] {
-			copy(cells[int(r)*cols:(int(r)+1)*cols], s.dst[at:])
-			at += cols
-		}
+		rows, cols := x.total.Rows[i], s.layout.Cols(i)
+		kernel.ScatterRows(x.total.Tensor(i), s.dst[at:], rows, cols)
+		at += len(rows) * cols
 	}
 	return nil
 }
