@@ -76,6 +76,42 @@ func testRowSparse(t *testing.T, seed uint64, cols int) {
 	}
 }
 
+// TestManyRows: more touched rows than one thread takes at once are stepped as parts of them are.
+func TestManyRows(t *testing.T) {
+	const rows = 10_000
+	l := layout(t, trivium.Spec{Name: "w", Shape: []int{rows, 1}, Decay: 1, RowSparse: true})
+	for _, name := range []string{"sgd", "adagrad", "adam"} {
+		var states [2]*optim.State
+		var params [2]trivium.Params
+		for i := range states {
+			var err error
+			if states[i], err = optim.NewState(l, rule(t, trivium.OptimizerSpec{Name: name}, kernel.Best()), nil); err != nil {
+				t.Fatal(err)
+			}
+			params[i] = trivium.NewParams(l)
+		}
+		g, r := trivium.NewGradient(l), rand.New(rand.NewPCG(1, 4))
+		for step := int64(1); step <= 4; step++ {
+			fill(r, g.Flat)
+			var touched []int32
+			for i := range rows {
+				if r.IntN(8) > 0 {
+					touched = append(touched, int32(i))
+				}
+			}
+			g.Rows[0] = touched
+			states[0].Step(step, params[0], g, 3)
+			for _, part := range [][]int32{touched[:4000], touched[4000:8000], touched[8000:]} {
+				g.Rows[0] = part
+				states[1].Step(step, params[1], g, 3)
+			}
+		}
+		if !slices.Equal(params[0].Flat, params[1].Flat) {
+			t.Errorf("%s: %d rows at once give other bits than parts of them", name, rows)
+		}
+	}
+}
+
 // BenchmarkStepRows steps 4,000 rows of a million, by a power law in their numbers, as of words or of ids.
 func BenchmarkStepRows(b *testing.B) {
 	const rows, touched = 1 << 20, 4000

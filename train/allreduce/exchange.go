@@ -157,8 +157,8 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	}
 	for i := range l.Tensors() {
 		if spec := l.Spec(i); spec.RowSparse && spec.Tie == "" {
-			x.sparse = newSparseRows(l, x.workers)
-			x.measured.gathers = x.measured.gathers || x.sparse.lists != nil && x.exact == nil
+			x.sparse = newSparseRows(l, x.workers, x.exact == nil)
+			x.measured.gathers = x.measured.gathers || x.sparse.lists != nil
 			break
 		}
 	}

@@ -18,8 +18,8 @@ import (
 func rowsLayout(tb testing.TB, rows int) *trivium.Layout {
 	tb.Helper()
 	l, err := trivium.NewLayout(
-		trivium.Spec{Name: "w", Shape: []int{rows, 1}, RowSparse: true}, trivium.Spec{Name: "b", Shape: []int{3}},
-		trivium.Spec{Name: "v", Shape: []int{rows / 8, 9}, RowSparse: true},
+		trivium.Spec{Name: "v", Shape: []int{rows / 8, 9}, RowSparse: true}, trivium.Spec{Name: "b", Shape: []int{3}},
+		trivium.Spec{Name: "w", Shape: []int{rows, 1}, RowSparse: true},
 	)
 	if err != nil {
 		tb.Fatal(err)
@@ -65,7 +65,7 @@ func TestRowsTravel(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer g.Close()
-			workers[r] = &exchange{g: g, rank: r, workers: ranks, own: trivium.NewGradient(l), total: trivium.NewGradient(l), sparse: newSparseRows(l, ranks)}
+			workers[r] = &exchange{g: g, rank: r, workers: ranks, own: trivium.NewGradient(l), total: trivium.NewGradient(l), sparse: newSparseRows(l, ranks, true)}
 		}
 		ways := map[bool]int{}
 		for update, touched := range []int{300, 10, 0, 310, 40_000, 59_999, 2, 20_000, 30} {
@@ -76,7 +76,7 @@ func TestRowsTravel(t *testing.T) {
 			}
 			for r, x := range workers {
 				for k := range x.own.Flat {
-					x.own.Flat[k] = float32(math.NaN()) // rows that are not touched hold anything
+					x.own.Flat[k], x.total.Flat[k] = float32(math.NaN()), float32(math.NaN()) // rows that are not touched hold anything
 				}
 				for _, i := range x.sparse.tensors {
 					var list []int32

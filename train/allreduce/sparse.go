@@ -13,7 +13,7 @@ import (
 // sparseRows are the row-sparse tensors of a gradient. They travel as lists of rows, or, where that is less, the workers first learn which rows any
 // of them has touched, by one bit a row, and then add those rows up, one after the other.
 type sparseRows struct {
-	lists   *rowLists // nil: a bit a row is so little that it is not worth asking which is less
+	lists   *rowLists // nil: a bit a row is so little that it is not worth asking which is less; or in exact mode, where all cells of a vector travel
 	layout  *trivium.Layout
 	tensors []int
 	from    []int // byte of touched at which each tensor begins
@@ -23,7 +23,7 @@ type sparseRows struct {
 	dst     []float32
 }
 
-func newSparseRows(l *trivium.Layout, ranks int) *sparseRows {
+func newSparseRows(l *trivium.Layout, ranks int, lists bool) *sparseRows {
 	s := &sparseRows{layout: l}
 	n := 0
 	for i := range l.Tensors() {
@@ -32,7 +32,7 @@ func newSparseRows(l *trivium.Layout, ranks int) *sparseRows {
 			n += (l.Rows(i) + 7) / 8
 		}
 	}
-	if ranks == 2 || n > fewBits {
+	if lists && (ranks == 2 || n > fewBits) {
 		s.lists = newRowLists(l, s.tensors, ranks)
 	}
 	s.touched, s.any = make([]uint8, n), make([]uint8, n)
@@ -100,7 +100,7 @@ func (s *sparseRows) union(ctx context.Context, x *exchange) (cells int, err err
 
 // travel adds the row-sparse tensors over all workers.
 func (s *sparseRows) travel(ctx context.Context, x *exchange) error {
-	if s.lists != nil && x.exact == nil { // there, all cells of a vector travel
+	if s.lists != nil {
 		if done, err := s.travelAsLists(ctx, x); done || err != nil {
 			return err
 		}
