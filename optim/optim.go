@@ -318,8 +318,8 @@ func (r *Rule) Apply(step int64, l *trivium.Layout, from int, p, g, u []float32,
 	}
 }
 
-// GathersFrom implements ps.Gatherer: any step may be given copies.
-func (r *Rule) GathersFrom() int64 { return 1 }
+// Gathers implements ps.Gatherer.
+func (r *Rule) Gathers() bool { return true }
 
 // Counting reports whether an update depends on the number of its step.
 func (r *Rule) Counting() bool { return r.steps }

@@ -14,8 +14,8 @@ import (
 // them as one run, and puts them back: to call it for each row would take longer than the step.
 type Gatherer interface {
 	trivium.Optimizer
-	// GathersFrom is the first step of a row that may be given copies of its cells and slots.
-	GathersFrom() int64
+	// Gathers reports whether rows may come as copies of their cells and slots, and many at once. If not, Apply is called for each.
+	Gathers() bool
 	// Counting reports whether an update depends on the number of its step. Then rows come in the order of theirs.
 	Counting() bool
 	// ApplyRows is Apply of whole rows, end to end, the i-th with number steps[i]. l is the layout of as many rows, as one tensor.
@@ -48,7 +48,7 @@ type gather struct {
 // newGather returns that of t; nil: its rows are not gathered.
 func newGather(t *table) *gather {
 	opt, ok := t.opt.(Gatherer)
-	if !ok || t.cut.bounds == nil || !t.cut.wholeRows() || t.spec.Cell != Float32 || t.spec.Cols > gatherShort || t.spec.Keep.Kind != KeepNone || t.layout.Tensors() != 1 {
+	if !ok || !opt.Gathers() || t.cut.bounds == nil || !t.cut.wholeRows() || t.spec.Cell != Float32 || t.spec.Cols > gatherShort || t.spec.Keep.Kind != KeepNone || t.layout.Tensors() != 1 {
 		return nil
 	}
 	g := &gather{opt: opt, cols: int(t.spec.Cols)}
@@ -183,14 +183,6 @@ func (s *shard[T]) stepGathered(p *roundPart) {
 		}
 		keys[i] = uint64(k)<<32 | uint64(i)
 		least, most = min(least, k), max(most, k)
-	}
-	if int64(least) < g.opt.GathersFrom() {
-		for i, seg := range g.segs {
-			t, _ := s.touch(seg, p.cut)
-			s.stepRow(&t, any(g.sums[i*g.cols:(i+1)*g.cols]).([]T), p)
-		}
-		g.segs = g.segs[:0]
-		return
 	}
 	rows, m := g.segs, n*g.cols
 	x, d, slots := g.p[:m], g.sums[:m], s.views[:0]

@@ -328,6 +328,7 @@ type store interface {
 	changed(client uint16, emit emitter)
 	settle()
 	image() image
+	kept(f func(Kept) error) error
 	restore(p []byte, o *object) error
 	merge()
 }

@@ -21,14 +21,14 @@ func (tally) Apply(_ int64, _ *trivium.Layout, _ int, _, g, u []float32, slots [
 	}
 }
 
-// gatheredTally is one that steps rows together, from their second step on.
+// gatheredTally is one that steps rows together.
 type gatheredTally struct{ tally }
 
-func (gatheredTally) GathersFrom() int64 { return 2 }
-func (gatheredTally) Counting() bool     { return true }
+func (gatheredTally) Gathers() bool  { return true }
+func (gatheredTally) Counting() bool { return true }
 
 func (t gatheredTally) ApplyRows(steps []uint32, l *trivium.Layout, p, g, u []float32, slots [][]float32) {
-	if !slices.IsSorted(steps) || steps[0] < 2 || l.Len() < len(p) {
+	if !slices.IsSorted(steps) || steps[0] < 1 || l.Len() < len(p) {
 		panic(fmt.Sprint("steps ", steps, " of ", len(p), " cells, of ", l.Len()))
 	}
 	t.Apply(int64(steps[0]), l, 0, p, g, u, slots)

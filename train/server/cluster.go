@@ -138,7 +138,7 @@ func (c *cluster) begin(ctx context.Context) error {
 		return err
 	}
 	c.closers = append(c.closers, states.Close)
-	c.cuts = &cutStore{keeper: c.steps}
+	c.cuts = &cutStore{state: func() ([]byte, error) { return appendState(nil, c.host) }}
 	c.serving.Go(func() { _ = remote.Serve(serving, c.cuts, states, remote.Options{Log: c.env.Log}) }) // ends with its context
 	c.serving.Go(func() {
 		err := c.host.Serve(serving, c.placement, ps.ServerOptions{Log: c.env.Log, Updaters: c.steps.updaters(), Store: c.cuts, Bytes: memoryBytes(), Trace: c.trace()})

@@ -24,15 +24,16 @@ import (
 // cutKey is the object that is a new snapshot's manifest, at the first server: whoever reads it has it taken.
 const cutKey = "cut"
 
-// A cutStore is what a server tells: its optimizer's state as it is now (keeper), and what its lanes wrote of a snapshot, in memory, until
-// rank 0 has read it.
+// A cutStore is what a server tells: its optimizer's state as it is now, and what its lanes wrote of a snapshot, in memory, until rank 0 has read it.
 type cutStore struct {
-	*keeper
-	mu   sync.Mutex
-	d    *ps.Directory     // of the first server; else nil
-	cut  uint64            // the number of the newest snapshot that any lane wrote
-	objs map[string][]byte // of that one
-	tell []byte            // the manifest that is being read
+	readOnly
+	state func() ([]byte, error) // the optimizer's, as it is now
+	mu    sync.Mutex
+	now   []byte            // what is read of it: as it was when its first byte was asked for
+	d     *ps.Directory     // of the first server; else nil
+	cut   uint64            // the number of the newest snapshot that any lane wrote
+	objs  map[string][]byte // of that one
+	tell  []byte            // the manifest that is being read
 }
 
 // snapshot makes d the directory that takes snapshots.
@@ -94,10 +95,7 @@ func cutOf(key string) (uint64, error) {
 
 // Get implements ps.Store and blob.Store.
 func (s *cutStore) Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
-	switch key {
-	case stateKey:
-		return s.keeper.Get(ctx, key, from, length)
-	case doneKey:
+	if key == doneKey {
 		s.forget()
 		return io.NopCloser(bytes.NewReader(nil)), nil
 	}
@@ -113,6 +111,9 @@ func (s *cutStore) Get(ctx context.Context, key string, from, length int64) (io.
 }
 
 func (s *cutStore) object(ctx context.Context, key string, from int64) ([]byte, error) {
+	if key == stateKey {
+		return s.told(from)
+	}
 	s.mu.Lock()
 	d, p := s.d, s.objs[key]
 	if key == cutKey && from > 0 {
@@ -133,6 +134,19 @@ func (s *cutStore) object(ctx context.Context, key string, from int64) ([]byte, 
 	defer s.mu.Unlock()
 	s.tell = s.objs[r.Key]
 	return s.tell, nil
+}
+
+func (s *cutStore) told(from int64) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if from <= 0 {
+		p, err := s.state()
+		if err != nil {
+			return nil, err
+		}
+		s.now = p
+	}
+	return s.now, nil
 }
 
 // A cutting is rank 0's part in checkpoints that are taken while training goes on: it asks for a snapshot, remembers what it was itself

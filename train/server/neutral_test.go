@@ -238,19 +238,18 @@ func TestStateIsNeutral(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var steps []func(g, u []float32)
+				var rows []*row
 				for r, x := range from {
 					x := x.clone()
 					said, had := &told{slots: x.slots}, x.updates
 					if had == 0 {
 						said = nil
 					}
-					_, step := filled(k, layouts[r], x.p, said, had)
-					to, steps = append(to, x), append(steps, step)
+					to, rows = append(to, x), append(rows, filled(k, layouts[r], x.p, said, had))
 				}
 				push := func(r int, g touch) {
 					if g != nil {
-						steps[r](g, u)
+						rows[r].step(g, u)
 						kernel.AddInto(kernel.Best(), to[r].p, u)
 					}
 				}
@@ -267,19 +266,15 @@ func TestStateIsNeutral(t *testing.T) {
 						}
 					}
 				}
-				r := 0
-				err = eachState(k.appendState(nil), func(x told) error {
-					to[r].updates = int(x.steps)
+				for r, own := range rows {
+					x := own.tell(t)
+					to[r].updates = int(x.steps[0])
 					for i, v := range x.slots {
 						copy(to[r].slots[i], v)
 					}
-					if r++; k.part.ftrl != nil && workers > 1 { // as rank 0 does, which has the parameters
-						k.part.settle(layouts[r-1], to[r-1].p, to[r-1].slots[0], to[r-1].slots[1])
+					if k.part.ftrl != nil && workers > 1 { // as rank 0 does, which has the parameters
+						k.part.settle(layouts[r], to[r].p, to[r].slots[0], to[r].slots[1])
 					}
-					return nil
-				})
-				if err != nil || r != len(to) {
-					t.Fatalf("%d rows: %v", r, err)
 				}
 				to[0].updates = from[0].updates + len(all)
 				return to
@@ -362,23 +357,21 @@ func TestFirstTouch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var steps []func(g, u []float32)
-	var slots [][]float32
+	var rows []*row
 	for _, name := range []string{"x", rowPrefix + "x"} {
 		l, err := trivium.NewLayout(trivium.Spec{Name: name, Shape: []int{1}, Rate: 1, Decay: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		own, step := filled(k, l, []float32{0}, nil, 0)
-		slots, steps = own, append(steps, step)
+		rows = append(rows, filled(k, l, []float32{0}, nil, 0))
 	}
 	g, u := []float32{1}, make([]float32, 1)
-	steps[1](g, u)
+	rows[1].step(g, u)
 	for range 10 * n {
-		steps[0](g, u)
+		rows[0].step(g, u)
 	}
 	const want = 1.0 / n // the mean gradient
-	if got := slots[1][0]; !(got > want/4) || !(got < 4*want) {
+	if got := rows[1].slots[0][0]; !(got > want/4) || !(got < 4*want) {
 		t.Errorf("the velocity of the row is %v, of one optimizer %v", got, want)
 	}
 }

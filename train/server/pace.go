@@ -96,8 +96,8 @@ func (u *updater) paced(k, base int64, by float64, share float32, l *trivium.Lay
 		share *= u.scheduledShare(base + int64(math.Ceil(float64(k)/by)))
 	}
 	n := int64(math.Round(float64(base)*by)) + k
-	state := slots[1 : 1+u.rule.Slots()]
-	last, product := slots[len(slots)-2], slots[len(slots)-1]
+	state := u.state(slots)
+	last, product := u.kept(slots)
 	x.remember(u.isa, l, from, p, g, last, product, k == 1)
 	x.rule.Apply(n, l, from, p, g, out, state)
 	x.scale(u.isa, out, state, product, share, by)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
@@ -17,19 +16,7 @@ func steps(t *testing.T, job *trivium.Job, l *trivium.Layout, p []float32, n int
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := k.updaters()[fresh]
-	slots := make([][]float32, x.Slots())
-	for i := range slots {
-		slots[i] = make([]float32, len(p))
-	}
-	step := int64(0)
-	apply := func(g, u []float32) {
-		step++
-		x.Apply(step, l, 0, p, g, u, slots)
-	}
-	apply(make([]float32, len(p)), make([]float32, len(p))) // the row's number, then its cells
-	apply(slices.Clone(p), make([]float32, len(p)))
-	return apply
+	return filled(k, l, p, nil, 0).step
 }
 
 // TestPace: a server that takes n steps an update forgets the squares of gradients after as many updates as one optimizer does, and a

@@ -21,8 +21,8 @@ func (w *worker) restore(m *ps.Manifest, flat []float32, to *filling, updates in
 		if row {
 			by = together(float64(steps)/float64(most), workers)
 		}
-		if products && len(x.Slots) >= 3 {
-			part.neutral(x.Slots[1+part.squares], x.Slots[len(x.Slots)-1], workers, by)
+		if n := w.rule.Slots(); products && len(x.Slots) >= n+2 { // as updater.kept has them
+			part.neutral(x.Slots[part.squares], x.Slots[n+1], workers, by)
 		}
 		if w.o.Mode == ps.BSP {
 			return steps
@@ -58,8 +58,8 @@ func (t *tables) restore(
 	put := func(base int, x ps.Saved[float32]) {
 		copy(flat[base:], x.Cells)
 		for k := range to.slots {
-			if state && k+1 < len(x.Slots) { // the first says which segment a cell is of
-				copy(to.slots[k][base:base+len(x.Cells)], x.Slots[k+1])
+			if state && k < len(x.Slots) {
+				copy(to.slots[k][base:base+len(x.Cells)], x.Slots[k])
 			}
 		}
 	}

@@ -7,32 +7,61 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/optim"
+	"github.com/trivium-ml/trivium/ps"
 )
 
-// filled returns the memory of a row at a server, whose cells are p, as rank 0 fills it: of a run that begins, or, from what was told after
-// so many updates, of one that goes on. step makes a step of it.
-func filled(k *keeper, l *trivium.Layout, p []float32, from *told, updates int) (slots [][]float32, step func(g, u []float32)) {
-	x := k.updaters()[fresh]
+// A row is one at a server, whose cells are p.
+type row struct {
+	*updater
+	l     *trivium.Layout
+	p     []float32
+	slots [][]float32
+	n     uint32 // steps
+}
+
+// filled returns a row as rank 0 fills it: of a run that begins, or, from what was told after so many updates, of one that goes on.
+func filled(k *keeper, l *trivium.Layout, p []float32, from *told, updates int) *row {
+	name := fresh
 	if from != nil {
-		x = k.updaters()[resumed]
+		name = resumed
 	}
-	for range x.Slots() {
-		slots = append(slots, make([]float32, len(p)))
+	r := &row{updater: k.updaters()[name].(*updater), l: l, p: p}
+	for range r.Slots() {
+		r.slots = append(r.slots, make([]float32, len(p)))
 	}
-	n := int64(0)
-	step = func(g, u []float32) {
-		n++
-		x.Apply(n, l, 0, p, g, u, slots)
-	}
-	number := func(v int) []float32 { return slices.Repeat([]float32{math.Float32frombits(uint32(v))}, len(p)) }
-	rounds := [][]float32{number(0), p}
+	rounds := [][]float32{p}
 	if from != nil {
-		rounds = append(append(rounds, number(updates)), from.slots...)
+		number := slices.Repeat([]float32{math.Float32frombits(uint32(updates))}, len(p))
+		rounds = append(append(rounds, number), from.slots...)
 	}
 	for _, g := range rounds {
-		step(g, make([]float32, len(p)))
+		r.step(g, make([]float32, len(p)))
 	}
-	return slots, step
+	return r
+}
+
+func (r *row) step(g, u []float32) {
+	r.n++
+	r.Apply(int64(r.n), r.l, 0, r.p, g, u, r.slots)
+}
+
+// tell returns what the server tells of the row.
+func (r *row) tell(t *testing.T) told {
+	t.Helper()
+	var all []told
+	x := ps.Kept{Table: r.l.Spec(0).Name, Optimizer: r, Rows: 1, Cols: len(r.p), Steps: []uint32{r.n}, Slots: r.slots}
+	err := eachState(r.appendState(nil, x), func(x told) error {
+		x.steps, x.slots = slices.Clone(x.steps), slices.Clone(x.slots)
+		for i, v := range x.slots {
+			x.slots[i] = slices.Clone(v)
+		}
+		all = append(all, x)
+		return nil
+	})
+	if err != nil || len(all) != 1 || all[0].rows != 1 || all[0].cols != len(r.p) {
+		t.Fatalf("%+v: %v", all, err)
+	}
+	return all[0]
 }
 
 // TestSumsAreNeutral: a checkpoint has the squares that one optimizer has, also where a server steps with each of n workers' gradients and so
@@ -46,7 +75,7 @@ func TestSumsAreNeutral(t *testing.T) {
 		}
 		return l
 	}
-	dense, row := layout("x"), layout(rowPrefix+"x")
+	dense, sparse := layout("x"), layout(rowPrefix+"x")
 	p, g, u := make([]float32, cells), make([]float32, cells), make([]float32, cells)
 	for i := range g { // the same from every worker, and few bits: sums of squares are exact
 		g[i] = float32(i+1) / 8
@@ -61,26 +90,16 @@ func TestSumsAreNeutral(t *testing.T) {
 			return k
 		}
 		at := slices.Index(optim.NamesOf(open(true, 1).rule), "squares")
-		tell := func(k *keeper) (all told) {
-			err := eachState(k.appendState(nil), func(x told) error {
-				for i, v := range x.slots {
-					x.slots[i] = slices.Clone(v)
-				}
-				all = x
-				return nil
-			})
-			if err != nil || len(all.slots) <= at || at < 0 {
-				t.Fatalf("%s: %d state vectors, squares at %d: %v", name, len(all.slots), at, err)
-			}
-			return all
+		if at < 0 {
+			t.Fatalf("%s keeps no squares", name)
 		}
-		// trained has made so many steps; it returns what the server has, and what it tells.
-		trained := func(k *keeper, l *trivium.Layout, steps int) (own []float32, said told, step func(g, u []float32)) {
-			slots, step := filled(k, l, p, nil, 0)
+		// trained has made so many steps; it returns the row, and what the server tells.
+		trained := func(k *keeper, l *trivium.Layout, steps int) (*row, told) {
+			r := filled(k, l, p, nil, 0)
 			for range steps {
-				step(g, u)
+				r.step(g, u)
 			}
-			return slots[1+at], tell(k), step
+			return r, r.tell(t)
 		}
 		same := func(what string, got, want []float32, within float64) {
 			t.Helper()
@@ -90,56 +109,55 @@ func TestSumsAreNeutral(t *testing.T) {
 				}
 			}
 		}
-		_, one, stepOne := trained(open(true, 1), dense, updates)
-		before, many, _ := trained(open(true, n), dense, n*updates)
+		alone, one := trained(open(true, 1), dense, updates)
+		before, many := trained(open(true, n), dense, n*updates)
 		same("saved", many.slots[at], one.slots[at], 0.01)
 
-		summed, going := float32(1), open(true, n)
+		summed := float32(1)
 		if name == "adagrad" { // and no products: it is that of the mean, however many workers touch the row
 			summed = n * n
 		}
-		after, stepMany := filled(going, dense, p, &one, updates)
+		going := filled(open(true, n), dense, p, &one, updates)
 		had := slices.Clone(one.slots[at])
 		for i := range had {
 			had[i] *= summed
 		}
-		same("of one optimizer, at a server", after[1+at], had, 1e-6)
-		same("of one optimizer, at a server and saved again", tell(going).slots[at], one.slots[at], 1e-6)
+		same("of one optimizer, at a server", going.slots[at], had, 1e-6)
+		same("of one optimizer, at a server and saved again", going.tell(t).slots[at], one.slots[at], 1e-6)
 		if name != "adagrad" {
 			continue
 		}
 
-		again := open(true, n)
-		after, _ = filled(again, dense, p, &many, updates)
-		for i := range before { // a gradient's square and its product with the next are the same here
-			before[i] *= n
+		again := filled(open(true, n), dense, p, &many, updates)
+		summedUp := slices.Clone(before.slots[at])
+		for i := range summedUp { // a gradient's square and its product with the next are the same here
+			summedUp[i] *= n
 		}
-		same("of a server, at a server", after[1+at], before, 1e-6)
-		same("of a server, at a server and saved again", tell(again).slots[at], many.slots[at], 1e-6)
-		_, saved, _ := trained(open(true, n), row, n*updates)
+		same("of a server, at a server", again.slots[at], summedUp, 1e-6)
+		same("of a server, at a server and saved again", again.tell(t).slots[at], many.slots[at], 1e-6)
+		_, saved := trained(open(true, n), sparse, n*updates)
 		same("saved of a row-sparse tensor", saved.slots[at], one.slots[at], 0.01)
-		again = open(true, n)
-		filled(again, row, p, &saved, updates)
-		same("of a server's row-sparse tensor, at a server and saved again", tell(again).slots[at], saved.slots[at], 1e-6)
+		again = filled(open(true, n), sparse, p, &saved, updates)
+		same("of a server's row-sparse tensor, at a server and saved again", again.tell(t).slots[at], saved.slots[at], 1e-6)
 
-		own, exact, _ := trained(open(false, n), dense, updates)
-		after, _ = filled(open(false, n), dense, p, &exact, updates)
-		if !slices.Equal(exact.slots[at], own) || !slices.Equal(after[1+at], own) {
-			t.Errorf("bsp: the server has squares of %v, tells %v, and goes on with %v", own, exact.slots[at], after[1+at])
+		own, exact := trained(open(false, n), dense, updates)
+		after := filled(open(false, n), dense, p, &exact, updates)
+		if !slices.Equal(exact.slots[at], own.slots[at]) || !slices.Equal(after.slots[at], own.slots[at]) {
+			t.Errorf("bsp: the server has squares of %v, tells %v, and goes on with %v", own.slots[at], exact.slots[at], after.slots[at])
 		}
 
-		_, stepAlone := filled(open(false, n), dense, p, &many, updates)
-		length := func(steps int, step func(g, u []float32)) (sum float64) {
+		bsp := filled(open(false, n), dense, p, &many, updates)
+		length := func(steps int, r *row) (sum float64) {
 			for range steps {
-				step(g, u)
+				r.step(g, u)
 				for _, x := range u {
 					sum += float64(x)
 				}
 			}
 			return sum
 		}
-		want := length(1, stepOne)
-		moves := map[string]float64{"from one optimizer to a server": length(n, stepMany), "from a server to bsp": length(1, stepAlone)}
+		want := length(1, alone)
+		moves := map[string]float64{"from one optimizer to a server": length(n, going), "from a server to bsp": length(1, bsp)}
 		for what, got := range moves {
 			if !(math.Abs(got/want-1) < 0.05) {
 				t.Errorf("%s: the first update moves %v, one optimizer's next %v", what, got, want)

@@ -225,19 +225,9 @@ func (x *rowTensor) run(at int) []int32 {
 	return rows
 }
 
-// fill is what rank 0 adds in the rounds that fill the tables, by round: see roundName. state is of a run that goes on, else nil.
+// fill is what rank 0 adds in the rounds that fill the tables, by round: see roundValue. state is of a run that goes on, else nil.
 func (t *tables) fill(round int, params []float32, step int64, state *filling, v []float32) {
 	switch round {
-	case roundName:
-		clear(v)
-		for _, x := range t.sparse {
-			for r := range x.rows {
-				row := v[x.from+r*x.cols : x.from+(r+1)*x.cols]
-				for i := range row {
-					row[i] = math.Float32frombits(uint32(r))
-				}
-			}
-		}
 	case roundValue:
 		copy(v, params)
 	case roundSteps:
@@ -282,23 +272,24 @@ func newFilling(o *optim.State) *filling {
 
 // take puts what a server tells where it belongs.
 func (t *tables) take(s told, to *filling) error {
-	base := -1
 	for _, x := range t.sparse {
-		if x.name == s.table && int(s.row) < x.rows && s.from+len(first(s.slots)) <= x.cols {
-			base = x.from + int(s.row)*x.cols + s.from
-			if counts := to.rowSteps[x.tensor]; counts != nil {
-				counts[s.row] = uint32(s.steps)
-			}
+		if x.name != s.table {
+			continue
 		}
-	}
-	if base >= 0 {
+		whole := s.from == 0 && s.cols == x.cols
+		if int(s.row) > x.rows-s.rows || s.from > x.cols-s.cols || s.rows > 1 && !whole || len(s.slots) != len(to.slots) {
+			return s.alien()
+		}
+		if counts := to.rowSteps[x.tensor]; counts != nil {
+			copy(counts[s.row:], s.steps)
+		}
 		for k, v := range s.slots {
-			copy(to.slots[k][base:], v)
+			copy(to.slots[k][x.from+int(s.row)*x.cols+s.from:], v)
 		}
 		return nil
 	}
-	if s.from+len(first(s.slots)) > t.cols {
-		return fmt.Errorf("server: state of %q, row %d, column %d: this model has no such cells", s.table, s.row, s.from)
+	if s.rows != 1 || s.from > t.cols-s.cols || len(s.slots) != len(to.slots) {
+		return s.alien()
 	}
 	for k, v := range s.slots {
 		at := s.from
@@ -315,9 +306,7 @@ func (t *tables) take(s told, to *filling) error {
 	return nil
 }
 
-func first(v [][]float32) []float32 {
-	if len(v) == 0 {
-		return nil
-	}
-	return v[0]
+func (s *told) alien() error {
+	return fmt.Errorf("server: state of %q, %d rows from %d on, columns %d to %d, in %d vectors: this model has no such cells",
+		s.table, s.rows, s.row, s.from, s.from+s.cols-1, len(s.slots))
 }

@@ -1,68 +1,88 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/internal/raw"
 	"github.com/trivium-ml/trivium/ps"
 )
 
-// A told is what the state of a segment begins with, on its way to rank 0.
+// A told is the state of rows that follow one another, or of a part of one, on its way to rank 0.
 type told struct {
 	table string
-	row   uint32
-	from  int
-	steps int64
+	row   uint32 // the first
+	rows  int
+	from  int      // their first column
+	cols  int      // so many cells of each
+	steps []uint32 // that one optimizer would have made, in all
 	slots [][]float32
 }
 
-// appendState writes all segments, row by row.
-func (k *keeper) appendState(p []byte) []byte {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i := range k.blocks {
-		b := &k.blocks[i]
-		for j := range b.segs {
-			s := &b.segs[j]
-			for r := range s.rows {
-				p = k.appendRow(p, s, r, &b.rows[s.first+r])
-			}
+// toldRows is how many rows are told at a time.
+const toldRows = 1 << 12
+
+// appendState writes the state that a process's lanes have.
+func appendState(p []byte, h *ps.Host) ([]byte, error) {
+	err := h.EachKept(func(x ps.Kept) error {
+		if u, ok := x.Optimizer.(*updater); ok {
+			p = u.appendState(p, x)
 		}
+		return nil
+	})
+	return p, err
+}
+
+// appendState writes x as one optimizer has it.
+func (u *updater) appendState(p []byte, x ps.Kept) []byte {
+	for at := 0; at < x.Rows; at += toldRows {
+		n := min(toldRows, x.Rows-at)
+		y := x
+		y.Row, y.Rows, y.Steps, y.Slots = x.Row+int64(at), n, x.Steps[at:at+n], nil
+		for _, v := range x.Slots {
+			y.Slots = append(y.Slots, v[at*x.Cols:(at+n)*x.Cols])
+		}
+		p = u.appendRows(p, y)
 	}
 	return p
 }
 
-// appendRow writes the rth row of a segment.
-func (k *keeper) appendRow(p []byte, s *segment, r int, c *counts) []byte {
-	most, steps := k.most.Load(), int64(c.steps)
-	name := s.layout.Spec(0).Name
-	p = binary.LittleEndian.AppendUint16(p, uint16(len(name)))
-	p = append(p, name...)
-	p = binary.LittleEndian.AppendUint32(p, s.row+uint32(r))
-	p = binary.LittleEndian.AppendUint64(p, uint64(s.from))
-	p = binary.LittleEndian.AppendUint32(p, uint32(s.n))
-	if k.apart && rowTable(s.layout) { // what one optimizer would have made
-		steps = updatesOf(steps, most, k.n)
+func (u *updater) appendRows(p []byte, x ps.Kept) []byte {
+	rows, most := strings.HasPrefix(x.Table, rowPrefix), u.most.Load()
+	p = binary.LittleEndian.AppendUint16(p, uint16(len(x.Table)))
+	p = append(p, x.Table...)
+	p = binary.LittleEndian.AppendUint32(p, uint32(x.Row))
+	p = binary.LittleEndian.AppendUint32(p, uint32(x.Rows))
+	p = binary.LittleEndian.AppendUint64(p, uint64(x.From))
+	p = binary.LittleEndian.AppendUint32(p, uint32(x.Cols))
+	p = append(p, byte(u.rule.Slots()))
+	made := make([]int64, x.Rows) // in this run
+	for i, k := range x.Steps {
+		made[i] = max(0, int64(k)-int64(u.loads))
+		steps := made[i]
+		if u.apart && rows {
+			steps = updatesOf(steps, most, u.n)
+		}
+		p = binary.LittleEndian.AppendUint32(p, uint32(int64(u.base(x.Slots, i*x.Cols))+steps))
 	}
-	p = binary.LittleEndian.AppendUint64(p, uint64(int64(c.base)+steps))
-	p = append(p, byte(len(s.slots)))
-	for i, v := range s.slots {
-		v = v[r*s.n : (r+1)*s.n]
-		if i == k.part.squares && s.of != nil {
-			by := float64(k.n)
-			if rowTable(s.layout) {
-				by = together(float64(c.steps)/float64(max(1, most)), k.n)
-			}
+	for k, v := range u.state(x.Slots) {
+		if k == u.part.squares && u.products() {
+			_, product := u.kept(x.Slots)
 			v = slices.Clone(v)
-			k.part.neutral(v, s.of[r*s.n:(r+1)*s.n], k.n, by)
+			for i, steps := range made {
+				by := float64(u.n)
+				if rows {
+					by = together(float64(steps)/float64(max(1, most)), u.n)
+				}
+				a, b := i*x.Cols, (i+1)*x.Cols
+				u.part.neutral(v[a:b], product[a:b], u.n, by)
+			}
 		}
 		p = append(p, raw.Bytes(v)...)
 	}
@@ -74,28 +94,39 @@ var errShort = errors.New("server: the optimizer's state ends in the middle")
 // eachState calls f with what appendState wrote. What f gets is valid until it returns.
 func eachState(p []byte, f func(t told) error) error {
 	var cells []float32
+	var t told
 	for len(p) > 0 {
 		if len(p) < 2 {
 			return errShort
 		}
 		n := int(binary.LittleEndian.Uint16(p))
-		if len(p) < 2+n+25 {
+		if len(p) < 2+n+21 {
 			return errShort
 		}
-		t := told{table: string(p[2 : 2+n])}
-		p = p[2+n:]
-		t.row, t.from = binary.LittleEndian.Uint32(p), int(binary.LittleEndian.Uint64(p[4:]))
-		width, slots := int(binary.LittleEndian.Uint32(p[12:])), int(p[24])
-		t.steps = int64(binary.LittleEndian.Uint64(p[16:]))
-		p = p[25:]
-		if t.from < 0 || len(p) < 4*width*slots {
+		t.table, p = string(p[2:2+n]), p[2+n:]
+		t.row, t.rows = binary.LittleEndian.Uint32(p), int(binary.LittleEndian.Uint32(p[4:]))
+		from, cols, slots := binary.LittleEndian.Uint64(p[8:]), int(binary.LittleEndian.Uint32(p[16:])), int(p[20])
+		p = p[21:]
+		left := len(p) / 4
+		if from > math.MaxInt32 || t.rows > left || slots > 0 && cols > 0 && t.rows > left/cols/slots {
 			return errShort
 		}
-		cells = slices.Grow(cells[:0], width*slots)[:width*slots]
-		raw.Copy(cells, p[:4*len(cells)])
+		t.from, t.cols = int(from), cols
+		size := t.rows * cols
+		if left < t.rows+size*slots {
+			return errShort
+		}
+		t.steps = slices.Grow(t.steps[:0], t.rows)[:t.rows]
+		for i := range t.steps {
+			t.steps[i] = binary.LittleEndian.Uint32(p[4*i:])
+		}
+		p = p[4*t.rows:]
+		cells = slices.Grow(cells[:0], size*slots)[:size*slots]
+		raw.Copy(cells, p)
 		p = p[4*len(cells):]
-		for i := range slots {
-			t.slots = append(t.slots, cells[i*width:(i+1)*width])
+		t.slots = t.slots[:0]
+		for k := range slots {
+			t.slots = append(t.slots, cells[k*size:(k+1)*size])
 		}
 		if err := f(t); err != nil {
 			return err
@@ -106,24 +137,6 @@ func eachState(p []byte, f func(t told) error) error {
 
 // stateKey is the object's name.
 const stateKey = "state"
-
-// Get implements blob.Store.
-func (k *keeper) Get(_ context.Context, key string, from, length int64) (io.ReadCloser, error) {
-	if key != stateKey {
-		return nil, fmt.Errorf("server: %s: %w", key, fs.ErrNotExist)
-	}
-	k.reading.Lock()
-	defer k.reading.Unlock()
-	if from <= 0 {
-		k.told = k.appendState(nil)
-	}
-	p := k.told
-	p = p[min(max(from, 0), int64(len(p))):]
-	if length >= 0 {
-		p = p[:min(length, int64(len(p)))]
-	}
-	return io.NopCloser(bytes.NewReader(p)), nil
-}
 
 // readOnly is all of a blob.Store but Get, of a state that a member tells.
 type readOnly struct{}
@@ -142,7 +155,4 @@ func (readOnly) List(context.Context, string) ([]blob.Object, error) { return ni
 // Delete implements blob.Store.
 func (readOnly) Delete(context.Context, string) error { return errReadOnly }
 
-var (
-	_ blob.Store = (*keeper)(nil)
-	_ ps.Store   = (*keeper)(nil)
-)
+var _ blob.Store = (*cutStore)(nil)

@@ -251,13 +251,11 @@ func (w *worker) openTables() (err error) {
 
 // fill makes the tables the parameters, and the servers' optimizer that of the checkpoint: rank 0 adds, all wait.
 func (w *worker) fill() error {
-	from, to := roundName, roundValue
-	if w.o.OptimizerAt == AtWorker {
-		from = roundValue // a table without an optimizer begins at 0
-	} else if w.env.Resume != nil {
+	to := roundValue
+	if w.o.OptimizerAt == AtServer && w.env.Resume != nil {
 		to = loads(true, w.rule.Slots())
 	}
-	for round := from; round <= to; round++ {
+	for round := roundValue; round <= to; round++ {
 		if w.env.Rank == 0 {
 			w.tables.fill(round, w.run.Params.Flat, w.run.At().Step, &filling{w.state.Slots(), w.state.RowSteps()}, w.gradient.Flat)
 			if err := w.tables.inc(0, w.gradient.Flat, nil); err != nil {
@@ -422,8 +420,11 @@ func (w *worker) fetch(to *filling) error {
 		var p []byte
 		var err error
 		if i == w.server {
-			p = w.steps.appendState(nil)
-		} else if p, err = w.stateOf(i); err != nil {
+			p, err = appendState(nil, w.host)
+		} else {
+			p, err = w.stateOf(i)
+		}
+		if err != nil {
 			return fmt.Errorf("server: the optimizer's state of %v: %w", name, err)
 		}
 		if err := eachState(p, func(t told) error { return w.tables.take(t, to) }); err != nil {
