@@ -37,9 +37,10 @@ type gather struct {
 	cols   int
 	segs   []int32
 	sums   []float32 // of the gradients, row by row
-	keys   []uint64  // a step's number and, below it, the place of its row
-	rows   []int32   // their segments, in that order
-	steps  []uint32
+	steps  []uint32  // their numbers
+	keys   []uint64  // of steps: the number and, below it, the place of the row
+	sorted []uint64
+	rows   []int32 // segments, in the order of their steps
 	p, g   []float32
 	slots  [][]float32
 	chains []chain
@@ -73,7 +74,8 @@ func (g *gather) room() {
 		g.slots = append(g.slots, make([]float32, cells))
 	}
 	n := cells / g.cols
-	g.segs, g.rows, g.keys, g.steps = make([]int32, 0, n), make([]int32, n), make([]uint64, 0, n), make([]uint32, n)
+	g.segs, g.rows, g.steps = make([]int32, 0, n), make([]int32, n), make([]uint32, n)
+	g.keys, g.sorted = make([]uint64, n), make([]uint64, n)
 }
 
 // gathers reports whether a round's rows may be gathered: all are whole, and nobody has an older state of them to be stepped too.
@@ -167,6 +169,42 @@ func (s *shard[T]) stepShort(p *roundPart) {
 	clear(g.chains)
 }
 
+// inOrder puts steps, and sums as g.g, in the order of the steps' numbers, which are from least to most, and returns the rows' segments so. Rows of
+// as many steps stay in theirs: digit by digit, from the last one on (Knuth, The Art of Computer Programming 3, 5.2.5).
+func (g *gather) inOrder(least, most uint32) []int32 {
+	const digit = 8
+	n := len(g.segs)
+	keys, sorted := g.keys[:n], g.sorted[:n]
+	for i, k := range g.steps[:n] {
+		keys[i] = uint64(k-least)<<32 | uint64(i)
+	}
+	for shift := 32; (uint64(most-least)<<32)>>shift > 0; shift += digit {
+		var at [1 << digit]int32
+		for _, key := range keys {
+			at[uint8(key>>shift)]++
+		}
+		sum := int32(0)
+		for i, count := range at {
+			at[i], sum = sum, sum+count
+		}
+		for _, key := range keys {
+			to := &at[uint8(key>>shift)]
+			sorted[*to] = key
+			*to++
+		}
+		keys, sorted = sorted, keys
+	}
+	rows := g.rows[:n]
+	for i, key := range keys {
+		rows[i], g.steps[i] = int32(uint32(key)), least+uint32(key>>32)
+	}
+	kernel.GatherRows(g.g, g.sums, rows, g.cols)
+	for i, k := range rows {
+		rows[i] = g.segs[k]
+	}
+	return rows
+}
+
 // stepGathered steps the rows of g.
 func (s *shard[T]) stepGathered(p *roundPart) {
 	g, live := s.t.gather, s.live
@@ -175,32 +213,24 @@ func (s *shard[T]) stepGathered(p *roundPart) {
 		return
 	}
 	cells := any(live.cells).([]float32)
-	keys, least, most := g.keys[:n], uint32(math.MaxUint32), uint32(0)
-	for i, seg := range g.segs {
+	rows, m := g.segs, n*g.cols
+	x, d, slots := g.p[:m], g.sums[:m], s.views[:0]
+	least, most := uint32(math.MaxUint32), uint32(0)
+	for i, seg := range rows {
 		k := live.steps[seg]
 		if k < math.MaxUint32 {
 			k++
 		}
-		keys[i] = uint64(k)<<32 | uint64(i)
+		live.steps[seg], g.steps[i] = k, k
 		least, most = min(least, k), max(most, k)
 	}
-	rows, m := g.segs, n*g.cols
-	x, d, slots := g.p[:m], g.sums[:m], s.views[:0]
-	if least != most && g.opt.Counting() {
-		slices.Sort(keys)
-		rows, d = g.rows[:n], g.g[:m]
-		for i, key := range keys {
-			rows[i] = int32(uint32(key))
-		}
-		kernel.GatherRows(d, g.sums, rows, g.cols)
-		for i, k := range rows {
-			rows[i] = g.segs[k]
+	if s.told {
+		for _, seg := range rows {
+			s.changes(seg)
 		}
 	}
-	for i, seg := range rows {
-		k := uint32(keys[i] >> 32)
-		g.steps[i], live.steps[seg] = k, k
-		s.changes(seg)
+	if least != most && g.opt.Counting() {
+		rows, d = g.inOrder(least, most), g.g[:m]
 	}
 	kernel.GatherRows(x, cells, rows, g.cols)
 	for j, v := range live.slots {

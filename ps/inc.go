@@ -140,13 +140,11 @@ func (t Table[T]) checkPart(part int, row int64) error {
 
 // IncRows adds to whole rows, ascending, each once, the deltas of one after the other: as IncPart does to each.
 func (t Table[T]) IncRows(part int, rows []int64, deltas []T) error {
-	if len(rows) == 0 {
-		return t.check("inc")
+	if err := t.check("inc"); err != nil || len(rows) == 0 {
+		return err
 	}
-	for _, r := range rows {
-		if err := t.checkRow("inc", r); err != nil {
-			return err
-		}
+	if err := t.checkAll("inc", rows); err != nil {
+		return err
 	}
 	if err := t.checkAscending("inc", rows); err != nil {
 		return err

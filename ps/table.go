@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -279,19 +280,28 @@ func (t Table[T]) checkRows(rows []int64, room int) error {
 	if want := len(rows) * int(t.t.spec.Cols); room != want || len(rows) == 0 {
 		return fmt.Errorf("ps: get %q: %d rows: want %d cells, found room for %d", t.t.spec.Name, len(rows), want, room)
 	}
-	for _, r := range rows {
-		if err := t.checkRow("get", r); err != nil {
-			return err
+	return t.checkAll("get", rows)
+}
+
+// checkAll is checkRow of all rows.
+func (t Table[T]) checkAll(op string, rows []int64) error {
+	if t.t.spec.Rows > 0 {
+		for _, r := range rows {
+			if uint64(r) >= uint64(t.t.spec.Rows) {
+				return t.checkRow(op, r)
+			}
 		}
 	}
 	return nil
 }
 
 func (t Table[T]) checkAscending(op string, rows []int64) error {
-	for i, r := range rows[1:] {
-		if r <= rows[i] {
-			return fmt.Errorf("ps: %s %q: row %d follows %d: want ascending rows, each once", op, t.t.spec.Name, r, rows[i])
+	last := int64(math.MinInt64)
+	for i, r := range rows {
+		if r <= last && i > 0 {
+			return fmt.Errorf("ps: %s %q: row %d follows %d: want ascending rows, each once", op, t.t.spec.Name, r, last)
 		}
+		last = r
 	}
 	return nil
 }

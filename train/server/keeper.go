@@ -189,42 +189,74 @@ func (u *updater) Gathers() bool {
 
 // Counting implements ps.Gatherer: parts of updates depend on how many of them a row had.
 func (u *updater) Counting() bool {
-	r, ok := u.rule.(*optim.Rule)
-	return u.apart || !ok || r.Counting()
+	return u.numbered() || u.apart && (!u.part.linear || u.rule.Slots() > 0)
 }
 
-// ApplyRows implements ps.Gatherer.
+// numbered reports whether a step depends on its very number, and not only on how often rows like this are touched.
+func (u *updater) numbered() bool {
+	r, ok := u.rule.(*optim.Rule)
+	return !ok || r.Counting() || u.scheduled || u.pacer != nil
+}
+
+// ApplyRows implements ps.Gatherer. Neighbours that are stepped alike are stepped together.
 func (u *updater) ApplyRows(steps []uint32, l *trivium.Layout, p, g, out []float32, slots [][]float32) {
 	if int64(steps[0]) <= int64(u.loads) { // and so are all others: a table is filled as a whole
 		u.load(int64(steps[0]), g, out, slots)
 		return
 	}
+	cols, counting, numbered := len(p)/len(steps), u.Counting(), u.numbered()
 	if u.apart { // else nobody asks
 		u.atMost(slices.Max(steps) - uint32(u.loads))
 	}
-	cols, counting := len(p)/len(steps), u.Counting()
-	at := func(i int) (k, base uint32, begins bool) {
-		k = steps[i] - uint32(u.loads)
-		return k, u.base(slots, i*cols), u.begins(k, l)
+	type likeness struct {
+		begins, first bool
+		a, b          uint32
 	}
-	views := make([][]float32, len(slots))
+	like := func(i int) (x likeness) {
+		k := steps[i] - uint32(u.loads)
+		x.begins = u.begins(k, l)
+		switch {
+		case numbered:
+			x.a, x.b = k, u.base(slots, i*cols)
+		case counting:
+			x.first, x.a, x.b = k == 1, uint32(u.level(int64(k), u.most.Load())), uint32(u.level(int64(k), u.least()))
+		}
+		return x
+	}
+	var room [8][]float32
+	views := room[:len(slots)]
 	for i, j := 0, 0; i < len(steps); i = j {
-		k, base, begins := at(i)
-		for j = i + 1; j < len(steps); j++ {
-			if !counting && !u.ftrl { // all are alike
-				j = len(steps)
-				break
-			}
-			if m, b, first := at(j); counting && (m != k || b != base) || first != begins {
-				break
+		j = len(steps)
+		if counting || u.ftrl {
+			x := like(i)
+			for j = i + 1; j < len(steps) && like(j) == x; {
+				j++
 			}
 		}
 		for v := range slots {
 			views[v] = slots[v][i*cols : j*cols]
 		}
-		u.stepAs(k, base, begins, l, 0, p[i*cols:j*cols], g[i*cols:j*cols], out[i*cols:j*cols], views)
+		k := steps[i] - uint32(u.loads)
+		u.stepAs(k, u.base(slots, i*cols), u.begins(k, l), l, 0, p[i*cols:j*cols], g[i*cols:j*cols], out[i*cols:j*cols], views)
 	}
 }
+
+// levels are how many frequencies of rows there are for each worker: how often a row is touched is an estimate, and rows that are about as frequent
+// are stepped together.
+const levels = 16
+
+// level is the frequency of a row with so many of `most` steps, in parts of levels × n.
+func (k *keeper) level(steps, most int64) float64 {
+	return math.Floor(float64(steps)*(levels*float64(k.n)/float64(most)) + 0.5)
+}
+
+// frequency is the probability that a gradient has a row, of which it is known that it had so many of `most` steps.
+func (k *keeper) frequency(steps, most int64) float64 {
+	return k.level(steps, most) / (levels * float64(k.n))
+}
+
+// least is how many steps the most frequent row is taken to have had: that of a run's first update is not taken for one that all have.
+func (k *keeper) least() int64 { return max(k.most.Load(), int64(k.n)) }
 
 // atMost takes in that cells have so many steps.
 func (k *keeper) atMost(steps uint32) {
@@ -244,7 +276,7 @@ func (u *updater) stepAs(step, had uint32, begins bool, l *trivium.Layout, from 
 		}
 	}
 	if rows && share != 1 { // of all gradients, so many had this row
-		by = together(float64(k)/float64(u.most.Load()), u.n)
+		by = together(u.frequency(k, u.most.Load()), u.n)
 		if u.scheduled { // it counts the row's updates, as one optimizer makes them
 			n = base + int64(math.Ceil(float64(k)/by))
 		}
@@ -292,7 +324,7 @@ func (u *updater) stepAs(step, had uint32, begins bool, l *trivium.Layout, from 
 // are added up, and divided by the number of all. What is kept of gradients is not to be of one that is too long, as all would be that the first
 // worker to push has: in the first update a row is not taken for one that all have until they do.
 func (k *keeper) ofMean(steps int64) float32 {
-	return float32(together(float64(steps)/float64(max(k.most.Load(), int64(k.n))), k.n) / float64(k.n))
+	return float32(together(k.frequency(steps, k.least()), k.n) / float64(k.n))
 }
 
 // rowTable reports whether the rows of l are those of a row-sparse tensor.

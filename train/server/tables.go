@@ -9,6 +9,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/optim"
 	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
 // denseTable is the one long row of all tensors that are not row-sparse.
@@ -33,9 +34,13 @@ type rowTensor struct {
 	tensor, from, rows, cols int
 	name                     string
 	table                    ps.Table[float32]
-	ids                      []int64
+	at                       []int32 // the rows that are wanted
+	ids                      []int64 // the same
 	cells                    []float32
 }
+
+// of is the tensor's part of flat.
+func (x *rowTensor) of(flat []float32) []float32 { return flat[x.from : x.from+x.rows*x.cols] }
 
 // newTables describes the tables of a layout.
 func newTables(l *trivium.Layout, o Options, updater string) *tables {
@@ -118,11 +123,12 @@ func (t *tables) getDense(ctx context.Context, flat []float32) error {
 // rowsAtOnce is how many rows of a table are asked for at a time where all are.
 const rowsAtOnce = 1 << 14
 
-// want names rows to be read, or added to.
+// want names rows to be read, or added to. They stay the caller's, who does not change them before that.
 func (x *rowTensor) want(rows []int32) {
-	x.ids = x.ids[:0]
-	for _, r := range rows {
-		x.ids = append(x.ids, int64(r))
+	x.at = rows
+	x.ids = slices.Grow(x.ids[:0], len(rows))[:len(rows)]
+	for i, r := range rows {
+		x.ids[i] = int64(r)
 	}
 	x.cells = slices.Grow(x.cells[:0], len(rows)*x.cols)[:len(rows)*x.cols]
 }
@@ -148,9 +154,7 @@ func (t *tables) get(ctx context.Context, of []*rowTensor, flat []float32) error
 		}
 	}
 	for _, x := range of {
-		for i, r := range x.ids {
-			copy(flat[x.from+int(r)*x.cols:], x.cells[i*x.cols:(i+1)*x.cols])
-		}
+		kernel.ScatterRows(x.of(flat), x.cells, x.at, x.cols)
 	}
 	return nil
 }
@@ -210,9 +214,7 @@ func (t *tables) inc(part int, v []float32, rows [][]int32) error {
 // inc adds the cells of rows in v.
 func (x *rowTensor) inc(part int, v []float32, rows []int32) error {
 	x.want(rows)
-	for i, r := range rows {
-		copy(x.cells[i*x.cols:(i+1)*x.cols], v[x.from+int(r)*x.cols:])
-	}
+	kernel.GatherRows(x.cells, x.of(v), rows, x.cols)
 	return x.table.IncRows(part, x.ids, x.cells)
 }
 
