@@ -70,17 +70,17 @@ func (s *shard[T]) kept(f func(Kept) error) error {
 		return nil
 	}
 	_, segments := s.t.cut.sizes(s.index)
+	x.Rows = 1
+	if s.t.cut.wholeRows() { // end to end
+		x.Rows = segments
+	}
 	x.Slots = make([][]float32, len(s.live.slots))
 	for i := 0; i < segments; i += x.Rows {
 		a, b, from := s.span(int32(i))
-		x.Row, x.From, x.Rows, x.Cols = s.first+int64(i), from, 1, b-a
-		if int64(b-a) == s.t.spec.Cols { // with all whole ones that follow it
-			x.Rows = (len(s.live.cells) - a) / (b - a)
-			b = a + x.Rows*x.Cols
-		}
+		x.Row, x.From, x.Cols = s.first+int64(i), from, b-a
 		x.Steps = s.live.steps[i : i+x.Rows]
 		for k, v := range s.live.slots {
-			x.Slots[k] = v[a:b]
+			x.Slots[k] = v[a : a+x.Rows*x.Cols]
 		}
 		if err := f(x); err != nil {
 			return err

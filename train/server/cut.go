@@ -76,11 +76,11 @@ func readAll(r io.Reader) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// forget lets go of the objects, which rank 0 has read.
+// forget lets go of what rank 0 has read.
 func (s *cutStore) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objs, s.tell = nil, nil
+	s.objs, s.tell, s.now = nil, nil, nil
 }
 
 // cutOf is the number of the snapshot that has an object of that key, such as ps-000000000017.52fdfc072182654f.3/manifest.json.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"testing"
@@ -50,12 +51,13 @@ func (r *row) tell(t *testing.T) told {
 	t.Helper()
 	var all []told
 	x := ps.Kept{Table: r.l.Spec(0).Name, Optimizer: r, Rows: 1, Cols: len(r.p), Steps: []uint32{r.n}, Slots: r.slots}
-	err := eachState(r.appendState(nil, x), func(x told) error {
-		x.steps, x.slots = slices.Clone(x.steps), slices.Clone(x.slots)
+	err := eachState(bytes.NewReader(r.appendState(nil, x)), func(x *told) error {
+		y := *x
+		y.steps, y.slots = slices.Clone(x.steps), slices.Clone(x.slots)
 		for i, v := range x.slots {
-			x.slots[i] = slices.Clone(v)
+			y.slots[i] = slices.Clone(v)
 		}
-		all = append(all, x)
+		all = append(all, y)
 		return nil
 	})
 	if err != nil || len(all) != 1 || all[0].rows != 1 || all[0].cols != len(r.p) {

@@ -273,7 +273,7 @@ func newFilling(o *optim.State) *filling {
 }
 
 // take puts what a server tells where it belongs.
-func (t *tables) take(s told, to *filling) error {
+func (t *tables) take(s *told, to *filling) error {
 	for _, x := range t.sparse {
 		if x.name != s.table {
 			continue

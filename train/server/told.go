@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -25,8 +27,8 @@ type told struct {
 	slots [][]float32
 }
 
-// toldRows is how many rows are told at a time.
-const toldRows = 1 << 12
+// toldCells is how many cells are told at a time, at most.
+const toldCells = 1 << 16
 
 // appendState writes the state that a process's lanes have.
 func appendState(p []byte, h *ps.Host) ([]byte, error) {
@@ -41,17 +43,25 @@ func appendState(p []byte, h *ps.Host) ([]byte, error) {
 
 // appendState writes x as one optimizer has it.
 func (u *updater) appendState(p []byte, x ps.Kept) []byte {
-	for at := 0; at < x.Rows; at += toldRows {
-		n := min(toldRows, x.Rows-at)
-		y := x
-		y.Row, y.Rows, y.Steps, y.Slots = x.Row+int64(at), n, x.Steps[at:at+n], nil
-		for _, v := range x.Slots {
-			y.Slots = append(y.Slots, v[at*x.Cols:(at+n)*x.Cols])
+	rows, cols := max(1, toldCells/x.Cols), min(x.Cols, toldCells)
+	runs := (x.Rows+rows-1)/rows + x.Cols/cols
+	p = slices.Grow(p, runs*(toldHead+len(x.Table))+4*x.Rows+4*x.Rows*x.Cols*u.rule.Slots())
+	for at := 0; at < x.Rows; at += rows {
+		for from := 0; from < x.Cols; from += cols { // several of a long row alone
+			n, m := min(rows, x.Rows-at), min(cols, x.Cols-from)
+			y := x
+			y.Row, y.From, y.Rows, y.Cols, y.Steps, y.Slots = x.Row+int64(at), x.From+int64(from), n, m, x.Steps[at:at+n], nil
+			for _, v := range x.Slots {
+				y.Slots = append(y.Slots, v[at*x.Cols+from:][:n*m])
+			}
+			p = u.appendRows(p, y)
 		}
-		p = u.appendRows(p, y)
 	}
 	return p
 }
+
+// toldHead is what goes before the steps and cells of a told, without the table's name.
+const toldHead = 2 + 4 + 4 + 8 + 4 + 1
 
 func (u *updater) appendRows(p []byte, x ps.Kept) []byte {
 	rows, most := strings.HasPrefix(x.Table, rowPrefix), u.most.Load()
@@ -89,50 +99,63 @@ func (u *updater) appendRows(p []byte, x ps.Kept) []byte {
 	return p
 }
 
-var errShort = errors.New("server: the optimizer's state ends in the middle")
-
 // eachState calls f with what appendState wrote. What f gets is valid until it returns.
-func eachState(p []byte, f func(t told) error) error {
-	var cells []float32
+func eachState(r io.Reader, f func(t *told) error) error {
+	in := bufio.NewReaderSize(r, 1<<16)
 	var t told
-	for len(p) > 0 {
-		if len(p) < 2 {
-			return errShort
+	var body []byte
+	var cells []float32
+	read := func(n int) ([]byte, error) {
+		body = slices.Grow(body[:0], n)[:n]
+		_, err := io.ReadFull(in, body)
+		return body, err
+	}
+	for {
+		p, err := read(2)
+		if err == io.EOF {
+			return nil
 		}
-		n := int(binary.LittleEndian.Uint16(p))
-		if len(p) < 2+n+21 {
-			return errShort
+		n := 0
+		if err == nil {
+			n = int(binary.LittleEndian.Uint16(p))
+			p, err = read(n + toldHead - 2)
 		}
-		t.table, p = string(p[2:2+n]), p[2+n:]
-		t.row, t.rows = binary.LittleEndian.Uint32(p), int(binary.LittleEndian.Uint32(p[4:]))
-		from, cols, slots := binary.LittleEndian.Uint64(p[8:]), int(binary.LittleEndian.Uint32(p[16:])), int(p[20])
-		p = p[21:]
-		left := len(p) / 4
-		if from > math.MaxInt32 || t.rows > left || slots > 0 && cols > 0 && t.rows > left/cols/slots {
-			return errShort
+		if err != nil {
+			return stateError(err)
 		}
-		t.from, t.cols = int(from), cols
-		size := t.rows * cols
-		if left < t.rows+size*slots {
-			return errShort
+		t.table, p = string(p[:n]), p[n:]
+		rows, from, cols := binary.LittleEndian.Uint32(p[4:]), binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint32(p[16:])
+		slots := int(p[20])
+		if rows == 0 || cols == 0 || uint64(rows)*uint64(cols) > toldCells || from > math.MaxInt32 {
+			return fmt.Errorf("server: the optimizer's state of %q is of %d rows of %d cells, from column %d on", t.table, rows, cols, from)
+		}
+		t.row, t.rows, t.from, t.cols = binary.LittleEndian.Uint32(p), int(rows), int(from), int(cols)
+		size := t.rows * t.cols
+		if p, err = read(4*t.rows + 4*size*slots); err != nil {
+			return stateError(err)
 		}
 		t.steps = slices.Grow(t.steps[:0], t.rows)[:t.rows]
 		for i := range t.steps {
 			t.steps[i] = binary.LittleEndian.Uint32(p[4*i:])
 		}
-		p = p[4*t.rows:]
 		cells = slices.Grow(cells[:0], size*slots)[:size*slots]
-		raw.Copy(cells, p)
-		p = p[4*len(cells):]
+		raw.Copy(cells, p[4*t.rows:])
 		t.slots = t.slots[:0]
 		for k := range slots {
 			t.slots = append(t.slots, cells[k*size:(k+1)*size])
 		}
-		if err := f(t); err != nil {
+		if err := f(&t); err != nil {
 			return err
 		}
 	}
-	return nil
+}
+
+// stateError is what a state that ends too early means.
+func stateError(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("server: the optimizer's state ends in the middle")
+	}
+	return err
 }
 
 // stateKey is the object's name.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
@@ -414,33 +413,20 @@ func (w *worker) keep(c *checkpoint.Checkpoint) error {
 	return nil
 }
 
-// fetch reads the state of all servers.
+// fetch reads the state of all servers, and has them let go of it.
 func (w *worker) fetch(to *filling) error {
 	for i, name := range w.placement.Servers {
-		var p []byte
-		var err error
-		if i == w.server {
-			p, err = appendState(nil, w.host)
-		} else {
-			p, err = w.stateOf(i)
-		}
+		_, err := again(w.ctx, func() (struct{}, error) {
+			r, err := w.ask(w.ctx, i, stateKey, 0, -1)
+			if err != nil {
+				return struct{}{}, err
+			}
+			defer r.Close()
+			return struct{}{}, eachState(r, func(t *told) error { return w.tables.take(t, to) })
+		})
 		if err != nil {
 			return fmt.Errorf("server: the optimizer's state of %v: %w", name, err)
 		}
-		if err := eachState(p, func(t told) error { return w.tables.take(t, to) }); err != nil {
-			return err
-		}
 	}
-	return nil
-}
-
-func (w *worker) stateOf(server int) ([]byte, error) {
-	return again(w.ctx, func() ([]byte, error) {
-		r, err := w.ask(w.ctx, server, stateKey, 0, -1)
-		if err != nil {
-			return nil, err
-		}
-		defer r.Close()
-		return io.ReadAll(r)
-	})
+	return w.forget(w.ctx)
 }
