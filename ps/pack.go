@@ -63,9 +63,13 @@ func (d *deltas[T]) rowSections(emit emitter) {
 			k := min(most, len(order))
 			c := section{table: d.t.id, shard: shard, form: formRows, part: d.part, rows: make([]int64, 0, k), n: k * n}
 			cells := make([]T, 0, k*n)
-			for _, i := range order[:k] {
-				c.rows = append(c.rows, d.rows[i])
-				cells = append(cells, d.short(i)...)
+			if i := int(order[0]); !d.mixed && int(order[k-1]) == i+k-1 { // as they came
+				c.rows, cells = append(c.rows, d.rows[i:i+k]...), append(cells, d.arena[i*n:(i+k)*n]...)
+			} else {
+				for _, i := range order[:k] {
+					c.rows = append(c.rows, d.rows[i])
+					cells = append(cells, d.short(i)...)
+				}
 			}
 			c.cells = raw.Bytes(cells)
 			emit(c, nil)

@@ -41,10 +41,14 @@ func (t Table[T]) Into(rows []int64, dst []T) Read {
 		return Read{w: t.w, get: func(ctx context.Context) (Clock, error) { return t.GetRows(ctx, rows, dst) }}
 	}
 	g := &getCall{w: t.w.s, t: t.t, rows: slices.Clone(rows), past: true} // the question may be sent again
+	g.out, t.r.pulled = slices.Grow(t.r.pulled[:0], len(dst)*t.t.spec.Cell.Size())[:len(dst)*t.t.spec.Cell.Size()], nil
 	return Read{
 		w:    t.w,
 		call: g,
-		take: func() { raw.Copy(dst, g.out) },
+		take: func() {
+			raw.Copy(dst, g.out)
+			t.r.pulled = g.out // nobody else has it: the call is answered
+		},
 		lay: func() {
 			t.overlayPast(g, dst)
 			t.t.pulled(g)
@@ -146,7 +150,6 @@ func (c *ClientState) pull(id uint64, calls []*getCall) {
 func (c *ClientState) pullPast(g, first *getCall) {
 	t := g.t
 	size := int(t.spec.Cols) * t.spec.Cell.Size()
-	g.out = make([]byte, len(g.rows)*size)
 	if t.spec.Optimizer == "" {
 		g.owns = make([]Clock, len(g.rows))
 	}

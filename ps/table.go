@@ -20,6 +20,7 @@ type reader[T Number] struct {
 	one     [1]int64
 	last    *deltas[T] // of the round under way, part 0
 	round   *workerRound
+	pulled  []byte // memory of an answer that was taken; nil: it is in use
 }
 
 // TableOf returns a table of the worker's client.
