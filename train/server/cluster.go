@@ -327,10 +327,10 @@ func (c *cluster) ask(ctx context.Context, server int, key string, from, length 
 	return x.Get(ctx, key, from, length)
 }
 
-// forget has all servers let go of the snapshot that was read.
-func (c *cluster) forget(ctx context.Context) error {
+// forget has all servers let go of what was read: of the snapshot (doneKey), or of the state (stateDoneKey).
+func (c *cluster) forget(ctx context.Context, key string) error {
 	for i, name := range c.placement.Servers {
-		err := sayDone(ctx, func(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
+		err := sayDone(ctx, key, func(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
 			return c.ask(ctx, i, key, from, length)
 		})
 		if err != nil {

@@ -76,11 +76,19 @@ func readAll(r io.Reader) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// forget lets go of what rank 0 has read.
-func (s *cutStore) forget() {
+// forget lets go of what rank 0 has read, and reports whether that is what a key means.
+func (s *cutStore) forget(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objs, s.tell, s.now = nil, nil, nil
+	switch key {
+	case doneKey:
+		s.objs, s.tell = nil, nil
+	case stateDoneKey:
+		s.now = nil
+	default:
+		return false
+	}
+	return true
 }
 
 // cutOf is the number of the snapshot that has an object of that key, such as ps-000000000017.52fdfc072182654f.3/manifest.json.
@@ -95,8 +103,7 @@ func cutOf(key string) (uint64, error) {
 
 // Get implements ps.Store and blob.Store.
 func (s *cutStore) Get(ctx context.Context, key string, from, length int64) (io.ReadCloser, error) {
-	if key == doneKey {
-		s.forget()
+	if s.forget(key) {
 		return io.NopCloser(bytes.NewReader(nil)), nil
 	}
 	p, err := s.object(ctx, key, from)
@@ -150,14 +157,16 @@ func (s *cutStore) told(from int64) ([]byte, error) {
 }
 
 // A cutting is rank 0's part in checkpoints that are taken while training goes on: it asks for a snapshot, remembers what it was itself
-// at each round that may be the snapshot's, and makes a checkpoint of the two.
+// at each round that may be the snapshot's, and makes a checkpoint of the two, which is read beside training and saved between two updates.
 type cutting struct {
 	w     *worker
 	marks map[ps.Clock]mark
-	late  []late         // rounds that were reached, and are not marked yet
-	found chan snapshot  // of the request under way; nil: there is none
-	stop  func()         // gives it up
-	asked sync.WaitGroup //
+	late  []late          // rounds that were reached, and are not marked yet
+	ctx   context.Context // of the request under way
+	stop  func()          // gives it up
+	found chan snapshot   // nil: there is no request
+	read  chan reading    // of the snapshot that was found; nil: none was
+	asked sync.WaitGroup  //
 }
 
 // A late is a round that was reached, in a step whose end is not known yet, or at that place.
@@ -179,6 +188,12 @@ type snapshot struct {
 	err      error
 }
 
+// A reading is what a snapshot comes to.
+type reading struct {
+	cut train.Cut
+	err error
+}
+
 // begin asks for a snapshot, unless one is under way.
 func (c *cutting) begin(context.Context) error {
 	if c.found != nil {
@@ -186,7 +201,7 @@ func (c *cutting) begin(context.Context) error {
 	}
 	w := c.w
 	ctx, cancel := context.WithCancel(w.ctx)
-	c.found, c.stop, c.marks = make(chan snapshot, 1), cancel, map[ps.Clock]mark{}
+	c.ctx, c.stop, c.found, c.marks = ctx, cancel, make(chan snapshot, 1), map[ps.Clock]mark{}
 	found := c.found
 	c.asked.Go(func() {
 		m, err := again(ctx, func() (*ps.Manifest, error) { return ps.ReadManifest(ctx, w.cluster, cutKey) })
@@ -226,28 +241,48 @@ func (c *cutting) note() {
 	c.late = c.late[:0]
 }
 
-// stepped ends a step: what it reached is marked, and a snapshot that has come is saved.
+// stepped ends a step: what it reached is marked, a snapshot that has come is read from now on, and one that was read is saved.
 func (c *cutting) stepped() error {
 	c.note()
-	if c.found == nil {
-		return nil
-	}
 	select {
-	case s := <-c.found:
-		marks := c.marks
+	case s := <-c.found: // a nil channel has nothing
+		err := s.err
+		if err == nil {
+			err = c.begun(s)
+		}
+		if err != nil {
+			c.end()
+			return fmt.Errorf("server: a checkpoint: %w", err)
+		}
+	case r := <-c.read:
 		c.end()
-		if s.err != nil {
-			return fmt.Errorf("server: a checkpoint: %w", s.err)
+		if r.err != nil {
+			return c.w.failure(r.err)
 		}
-		m, ok := marks[s.manifest.Clock]
-		if !ok {
-			return fmt.Errorf("server: a checkpoint: the snapshot is of round %d, where this worker was not", s.manifest.Clock)
-		}
-		m.state.add(s.states)
-		return c.save(s.manifest, m)
+		return c.w.run.SaveCut(c.w.ctx, r.cut)
 	default:
-		return nil
 	}
+	return nil
+}
+
+// begun reads a snapshot beside training.
+func (c *cutting) begun(s snapshot) error {
+	w := c.w
+	m, ok := c.marks[s.manifest.Clock]
+	if !ok {
+		return fmt.Errorf("the snapshot is of round %d, where this worker was not", s.manifest.Clock)
+	}
+	m.state.add(s.states)
+	c.marks = nil // the snapshot is taken
+	ctx, read := c.ctx, make(chan reading, 1)
+	params := trivium.Params{Layout: w.run.Layout(), Flat: slices.Clone(w.run.Params.Flat)}
+	to := newFilling(w.state)
+	c.read = read
+	c.asked.Go(func() {
+		x, err := w.readCut(ctx, s.manifest, m, params, to)
+		read <- reading{x, err}
+	})
+	return nil
 }
 
 // end gives up what is under way.
@@ -255,35 +290,31 @@ func (c *cutting) end() {
 	if c.found != nil {
 		c.stop()
 		c.asked.Wait()
-		c.found, c.marks = nil, nil
+		c.found, c.read, c.marks = nil, nil, nil
 	}
 }
 
-// save makes a checkpoint of a snapshot.
-func (c *cutting) save(m *ps.Manifest, at mark) error {
-	w := c.w
-	x := train.Cut{Params: trivium.Params{Layout: w.run.Layout(), Flat: slices.Clone(w.run.Params.Flat)}, Progress: at.at}
-	to := newFilling(w.state)
-	_, err := again(w.ctx, func() (struct{}, error) {
+// readCut makes a checkpoint of a snapshot, in params and to.
+func (w *worker) readCut(ctx context.Context, m *ps.Manifest, at mark, params trivium.Params, to *filling) (x train.Cut, err error) {
+	_, err = again(ctx, func() (struct{}, error) {
 		if w.own != nil {
-			return struct{}{}, w.own.restore(w.ctx, w.cluster, m, x.Params)
+			return struct{}{}, w.own.restore(ctx, w.cluster, m, params)
 		}
-		return struct{}{}, w.restore(m, x.Params.Flat, to, at.at.Step-w.begun)
+		return struct{}{}, w.restore(ctx, m, params.Flat, to, at.at.Step-w.begun)
 	})
 	if err == nil {
-		err = w.forget(w.ctx)
+		err = w.forget(ctx, doneKey)
 	}
 	if err != nil {
-		return w.failure(err)
+		return x, err
 	}
 	names := optim.NamesOf(w.rule)
 	if w.keepsOwn() {
-		if names, err = w.saved(at.state.sums, to, x.Params.Flat, at.at.Step); err != nil {
-			return err
+		if names, err = w.saved(at.state.sums, to, params.Flat, at.at.Step); err != nil {
+			return x, err
 		}
 	}
-	x.Optimizer, x.Codecs = optimizerState(names, to), at.state.codecs
-	return w.run.SaveCut(w.ctx, x)
+	return train.Cut{Params: params, Progress: at.at, Optimizer: optimizerState(names, to), Codecs: at.state.codecs}, nil
 }
 
 // again repeats what reads from another process while a link breaks under it; who is lost ends ctx.

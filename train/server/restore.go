@@ -13,10 +13,10 @@ import (
 func (w *worker) loads() int { return loads(w.env.Resume != nil, w.rule.Slots()) }
 
 // restore reads a snapshot into flat and, where the servers have the optimizer, its state into to, so many updates after this run began.
-func (w *worker) restore(m *ps.Manifest, flat []float32, to *filling, updates int64) error {
+func (w *worker) restore(ctx context.Context, m *ps.Manifest, flat []float32, to *filling, updates int64) error {
 	state, workers := w.o.OptimizerAt == AtServer, busy(w.job.Batch, w.env.Workers()) // as the servers count them
 	part, products := newPart(w.job, w.rule), w.products()
-	err := w.tables.restore(w.ctx, w.cluster, m, flat, to, w.rowsWere, state, w.loads(), func(row bool, steps int64, x ps.Saved[float32]) int64 {
+	err := w.tables.restore(ctx, w.cluster, m, flat, to, w.rowsWere, state, w.loads(), func(row bool, steps int64, x ps.Saved[float32]) int64 {
 		most, by := max(1, updates)*int64(workers), float64(workers)
 		if row {
 			by = together(float64(steps)/float64(most), workers)

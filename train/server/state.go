@@ -403,7 +403,7 @@ func (w *worker) release() {
 	var told sync.WaitGroup
 	for i, x := range w.others {
 		told.Go(func() {
-			if err := sayDone(ctx, x.Get); err != nil && w.env.Log != nil {
+			if err := sayDone(ctx, doneKey, x.Get); err != nil && w.env.Log != nil {
 				w.env.Log.Debug("server: a worker is not told that all is saved", "worker", i+1, "error", err)
 			}
 		})
@@ -412,10 +412,10 @@ func (w *worker) release() {
 	w.others = nil
 }
 
-// sayDone tells a process, which get asks, that nothing more is wanted of what it keeps for rank 0.
-func sayDone(ctx context.Context, get func(ctx context.Context, key string, from, length int64) (io.ReadCloser, error)) error {
+// sayDone tells a process, which get asks, that nothing more is wanted of what it keeps for rank 0, by the object of that name.
+func sayDone(ctx context.Context, key string, get func(ctx context.Context, key string, from, length int64) (io.ReadCloser, error)) error {
 	_, err := again(ctx, func() (struct{}, error) {
-		r, err := get(ctx, doneKey, 0, -1)
+		r, err := get(ctx, key, 0, -1)
 		if err == nil {
 			err = r.Close()
 		}

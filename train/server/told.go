@@ -158,8 +158,11 @@ func stateError(err error) error {
 	return err
 }
 
-// stateKey is the object's name.
-const stateKey = "state"
+// stateKey is the object's name, and that of the one which says that it was read.
+const (
+	stateKey     = "state"
+	stateDoneKey = "state-done"
+)
 
 // readOnly is all of a blob.Store but Get, of a state that a member tells.
 type readOnly struct{}

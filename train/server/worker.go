@@ -428,5 +428,5 @@ func (w *worker) fetch(to *filling) error {
 			return fmt.Errorf("server: the optimizer's state of %v: %w", name, err)
 		}
 	}
-	return w.forget(w.ctx)
+	return w.forget(w.ctx, stateDoneKey)
 }
