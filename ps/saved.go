@@ -8,13 +8,15 @@ import (
 	"github.com/trivium-ml/trivium/wire"
 )
 
-// Saved is a run of a row's cells in a snapshot, with the state of the table's optimizer there. It is valid during the call that gets it.
+// Saved is rows of a snapshot that follow one another, whole, or a run of one row's cells, with the state of the table's optimizer there. It is valid
+// during the call that gets it.
 type Saved[T Number] struct {
-	Row, From int64
+	Row, From int64   // the first row, and its first column
+	Rows      int     // 1 where it is not whole rows
 	Cols      []int64 // of a sparse row: the columns of the cells; else nil, and they are From and on
-	Cells     []T
+	Cells     []T     // row by row
 	Slots     [][]float32
-	Steps     uint32 // that the optimizer made there
+	Steps     []uint32 // that the optimizer made of each row; nil: there is none
 }
 
 // ReadTable calls f with what a snapshot has of a table. m is from ReadManifest; the store is to have all objects of it.
@@ -57,8 +59,10 @@ func readSaved[T Number](spec *Spec, o *object, p []byte, f func(Saved[T]) error
 	}
 	slots, size := int(r.Uvarint("slots", 8)), spec.Cell.Size()
 	if o.Form != "cells" {
+		steps := make([]uint32, 1)
 		for r.Err() == nil && len(r.Rest()) > 0 {
-			x := Saved[T]{Row: int64(r.Uint64("row")), From: int64(r.Uint64("column")), Steps: r.Uint32("steps")}
+			x := Saved[T]{Row: int64(r.Uint64("row")), From: int64(r.Uint64("column")), Rows: 1, Steps: steps}
+			steps[0] = r.Uint32("steps")
 			n := int(r.Uvarint("cells", wire.MaxFrame))
 			if spec.Sparse {
 				x.Cols = raw.Of[int64](rawBytes(r, "columns", 8*n))
@@ -76,13 +80,10 @@ func readSaved[T Number](spec *Spec, o *object, p []byte, f func(Saved[T]) error
 		return r.Err()
 	}
 	lo, hi := int64(r.Uint64("lo")), int64(r.Uint64("hi"))
-	if r.Err() == nil && (lo < 0 || lo > hi || hi-lo > int64(len(r.Rest()))) {
+	if r.Err() == nil && (lo < 0 || lo > hi || hi > 1<<62 || hi-lo > int64(len(r.Rest()))) {
 		r.Fail("hi", fmt.Errorf("cells %d to %d", lo, hi))
 	}
-	var steps []uint32
-	for n := r.Uvarint("segments", uint64(len(r.Rest()))); n > 0 && r.Err() == nil; n-- {
-		steps = append(steps, r.Uint32("steps"))
-	}
+	steps := readSteps(r)
 	cells := raw.Of[T](rawBytes(r, "cells", int(hi-lo)*size))
 	state := make([][]float32, slots)
 	for k := range state {
@@ -93,14 +94,18 @@ func readSaved[T Number](spec *Spec, o *object, p []byte, f func(Saved[T]) error
 	}
 	views := make([][]float32, slots)
 	for at := lo; at < hi; {
-		row := at / spec.Cols
+		row, from := at/spec.Cols, at%spec.Cols
+		x := Saved[T]{Row: row, From: from, Rows: 1, Slots: views}
 		end := min((row+1)*spec.Cols, hi)
-		x := Saved[T]{Row: row, From: at - row*spec.Cols, Cells: cells[at-lo : end-lo], Slots: views}
+		if whole := (hi - at) / spec.Cols; from == 0 && whole > 1 {
+			x.Rows, end = int(whole), at+whole*spec.Cols
+		}
+		x.Cells = cells[at-lo : end-lo]
 		for k, v := range state {
 			views[k] = v[at-lo : end-lo]
 		}
-		if i := int(row - lo/spec.Cols); i < len(steps) {
-			x.Steps = steps[i]
+		if i := int(row - lo/spec.Cols); i+x.Rows <= len(steps) {
+			x.Steps = steps[i : i+x.Rows]
 		}
 		if err := f(x); err != nil {
 			return err
@@ -108,4 +113,17 @@ func readSaved[T Number](spec *Spec, o *object, p []byte, f func(Saved[T]) error
 		at = end
 	}
 	return nil
+}
+
+// readSteps reads those of a cells object's segments.
+func readSteps(r *wire.Reader) []uint32 {
+	n := int(r.Uvarint("segments", uint64(len(r.Rest())/4)))
+	if r.Err() != nil || n == 0 {
+		return nil
+	}
+	steps := make([]uint32, n)
+	for i := range steps {
+		steps[i] = r.Uint32("steps")
+	}
+	return steps
 }

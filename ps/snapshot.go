@@ -79,7 +79,8 @@ func (m *cellsImage[T]) free() { m.data.hold.n.Add(-1) }
 func (m *cellsImage[T]) object(o *object) { o.Form, o.Lo, o.Hi = "cells", m.lo, m.hi }
 
 func (m *cellsImage[T]) encode() []byte {
-	p := append([]byte(nil), objectMagic...)
+	size := 64 + 4*len(m.data.steps) + len(m.data.cells)*(m.t.spec.Cell.Size()+4*len(m.data.slots)) + 10*len(m.data.slots)
+	p := append(make([]byte, 0, size), objectMagic...)
 	p = append(p, byte(m.t.spec.Cell))
 	p = wire.AppendUvarint(p, uint64(len(m.data.slots)))
 	p = wire.AppendUint64(p, uint64(m.lo))
@@ -88,7 +89,7 @@ func (m *cellsImage[T]) encode() []byte {
 	for _, x := range m.data.steps {
 		p = wire.AppendUint32(p, x)
 	}
-	p = wire.AppendBytes(slices.Grow(p, 64+len(m.data.cells)*(m.t.spec.Cell.Size()+4*len(m.data.slots))), raw.Bytes(m.data.cells))
+	p = wire.AppendBytes(p, raw.Bytes(m.data.cells))
 	for _, v := range m.data.slots {
 		p = wire.AppendBytes(p, raw.Bytes(v))
 	}
@@ -226,10 +227,7 @@ func (s *shard[T]) restoreCells(r *wire.Reader, slots int) error {
 	if r.Err() == nil && (s.live == nil || lo < 0 || lo > hi || hi-lo > int64(len(r.Rest()))) {
 		r.Fail("hi", fmt.Errorf("cells %d to %d", lo, hi))
 	}
-	steps := make([]uint32, 0, 16)
-	for n := r.Uvarint("segments", uint64(len(r.Rest()))); n > 0 && r.Err() == nil; n-- {
-		steps = append(steps, r.Uint32("steps"))
-	}
+	steps := readSteps(r)
 	a, b := max(lo, s.lo), min(hi, s.hi)
 	cells := rawBytes(r, "cells", int(hi-lo)*s.t.spec.Cell.Size())
 	if r.Err() == nil && a < b {

@@ -54,13 +54,16 @@ func (m *mixture) tallied(store *memory, man *Manifest, c Clock, same bool) erro
 		cut := newCut(s, &p)
 		err := ReadTable(bg, store, man, s.Name, func(x Saved[float32]) error {
 			for k, cell := range x.Cells {
-				col := x.From + int64(k)
-				if s.Sparse {
+				row, col := x.Row, x.From+int64(k)
+				switch {
+				case s.Sparse:
 					col = x.Cols[k]
+				case x.Rows > 1:
+					row, col = x.Row+int64(k)/s.Cols, int64(k)%s.Cols
 				}
-				want := m.workers[int(col)%len(m.workers)].below(mixedCell{i, x.Row, col}, c)
+				want := m.workers[int(col)%len(m.workers)].below(mixedCell{i, row, col}, c)
 				if float64(cell) != s.Init.A+want || float64(x.Slots[0][k]) != want {
-					return fmt.Errorf("row %d, column %d is %v with state %v, want %v more than %v", x.Row, col, cell, x.Slots[0][k], want, s.Init.A)
+					return fmt.Errorf("row %d, column %d is %v with state %v, want %v more than %v", row, col, cell, x.Slots[0][k], want, s.Init.A)
 				}
 			}
 			from, to := int64(0), s.Cols
@@ -70,8 +73,13 @@ func (m *mixture) tallied(store *memory, man *Manifest, c Clock, same bool) erro
 				}
 				_, from, to = cut.segment(x.Row, x.Cols[0])
 			}
-			if want := m.stepsOf(i, x.Row, from, to, c); x.Steps != want {
-				return fmt.Errorf("row %d, columns %d to %d, was stepped %d times, want %d", x.Row, from, to, x.Steps, want)
+			if len(x.Steps) != x.Rows {
+				return fmt.Errorf("%d rows from %d on have %d numbers of steps", x.Rows, x.Row, len(x.Steps))
+			}
+			for k, steps := range x.Steps {
+				if row := x.Row + int64(k); steps != m.stepsOf(i, row, from, to, c) {
+					return fmt.Errorf("row %d, columns %d to %d, was stepped %d times, want %d", row, from, to, steps, m.stepsOf(i, row, from, to, c))
+				}
 			}
 			return nil
 		})

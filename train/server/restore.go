@@ -16,18 +16,25 @@ func (w *worker) loads() int { return loads(w.env.Resume != nil, w.rule.Slots())
 func (w *worker) restore(ctx context.Context, m *ps.Manifest, flat []float32, to *filling, updates int64) error {
 	state, workers := w.o.OptimizerAt == AtServer, busy(w.job.Batch, w.env.Workers()) // as the servers count them
 	part, products := newPart(w.job, w.rule), w.products()
-	err := w.tables.restore(ctx, w.cluster, m, flat, to, w.rowsWere, state, w.loads(), func(row bool, steps int64, x ps.Saved[float32]) int64 {
-		most, by := max(1, updates)*int64(workers), float64(workers)
-		if row {
-			by = together(float64(steps)/float64(most), workers)
+	most, n, loads := max(1, updates)*int64(workers), w.rule.Slots(), uint32(w.loads())
+	neutral := func(x ps.Saved[float32], from, to int, by float64) {
+		if products && len(x.Slots) >= n+2 { // as updater.kept has them
+			part.neutral(x.Slots[part.squares][from:to], x.Slots[n+1][from:to], workers, by)
 		}
-		if n := w.rule.Slots(); products && len(x.Slots) >= n+2 { // as updater.kept has them
-			part.neutral(x.Slots[part.squares], x.Slots[n+1], workers, by)
+	}
+	err := w.tables.restore(ctx, w.cluster, m, flat, to, w.rowsWere, state, func(row bool, x ps.Saved[float32]) {
+		if !row {
+			neutral(x, 0, len(x.Cells), float64(workers))
+			return
 		}
-		if w.o.Mode == ps.BSP {
-			return steps
+		cols := len(x.Cells) / x.Rows
+		for i, k := range x.Steps {
+			k -= min(k, loads)
+			neutral(x, i*cols, (i+1)*cols, together(float64(k)/float64(most), workers))
+			if x.Steps[i] = k; w.o.Mode != ps.BSP {
+				x.Steps[i] = uint32(updatesOf(int64(k), most, workers))
+			}
 		}
-		return updatesOf(steps, most, workers)
 	})
 	if err == nil {
 		w.settleState(flat, to)
@@ -48,12 +55,11 @@ func (w *worker) settleState(flat []float32, to *filling) {
 	}
 }
 
-// restore reads a snapshot into flat and, if state, its optimizer's into to. mean is given each segment before,
-// with the steps that the servers made there, and returns how many updates these are; were are those of each row before this run. What to
-// has does not matter, so that a read which a link broke off can be repeated.
+// restore reads a snapshot into flat and, if state, its optimizer's into to. one is given what is read of rows, or of the dense tensors, before, and
+// makes its state that of one optimizer, and its steps the updates that they are; were are those of each row before this run. What to has does not
+// matter, so that a read which a link broke off can be repeated.
 func (t *tables) restore(
-	ctx context.Context, s ps.Store, m *ps.Manifest, flat []float32, to *filling, were [][]uint32, state bool, loads int,
-	mean func(row bool, steps int64, x ps.Saved[float32]) int64,
+	ctx context.Context, s ps.Store, m *ps.Manifest, flat []float32, to *filling, were [][]uint32, state bool, one func(row bool, x ps.Saved[float32]),
 ) error {
 	put := func(base int, x ps.Saved[float32]) {
 		copy(flat[base:], x.Cells)
@@ -65,13 +71,17 @@ func (t *tables) restore(
 	}
 	for _, x := range t.sparse {
 		err := ps.ReadTable(ctx, s, m, x.name, func(v ps.Saved[float32]) error {
-			if v.Row < 0 || int(v.Row) >= x.rows || int(v.From)+len(v.Cells) > x.cols {
-				return fmt.Errorf("server: the snapshot's table %q has a row %d", x.name, v.Row)
+			end := int(v.From) + len(v.Cells)
+			if v.Row < 0 || v.Row > int64(x.rows-v.Rows) || end > v.Rows*x.cols || v.Rows > 1 && end < v.Rows*x.cols {
+				return fmt.Errorf("server: the snapshot's table %q has %d cells of rows %d to %d", x.name, len(v.Cells), v.Row, v.Row+int64(v.Rows)-1)
 			}
-			updates := mean(true, max(0, int64(v.Steps)-int64(loads)), v)
+			one(true, v)
 			put(x.from+int(v.Row)*x.cols+int(v.From), v)
-			if counts := to.rowSteps; state && counts[x.tensor] != nil && v.From == 0 {
-				counts[x.tensor][v.Row] = were[x.tensor][v.Row] + uint32(updates)
+			if counts := to.rowSteps[x.tensor]; state && counts != nil && v.From == 0 {
+				for i, updates := range v.Steps {
+					row := int(v.Row) + i
+					counts[row] = were[x.tensor][row] + updates
+				}
 			}
 			return nil
 		})
@@ -87,7 +97,7 @@ func (t *tables) restore(
 		if at+len(v.Cells) > t.cols {
 			return errors.New("server: the snapshot's model is longer than the model")
 		}
-		mean(false, 0, v)
+		one(false, v)
 		for _, r := range t.runs { // cells of the row, run by run
 			n := r[1] - r[0]
 			if at >= n {
@@ -126,10 +136,10 @@ func (p *modelProgram) restore(ctx context.Context, s ps.Store, m *ps.Manifest, 
 func (t *tableOf[T]) restore(ctx context.Context, s ps.Store, m *ps.Manifest, name string, cells []float32) error {
 	clear(cells)
 	return ps.ReadTable(ctx, s, m, name, func(v ps.Saved[T]) error {
-		if v.Row < 0 || v.Row >= int64(len(cells)/t.cols) {
-			return fmt.Errorf("server: the snapshot's table %q has a row %d", name, v.Row)
+		if v.Row < 0 || v.Row > int64(len(cells)/t.cols-v.Rows) {
+			return fmt.Errorf("server: the snapshot's table %q has rows %d to %d", name, v.Row, v.Row+int64(v.Rows)-1)
 		}
-		row := cells[int(v.Row)*t.cols : (int(v.Row)+1)*t.cols]
+		row := cells[int(v.Row)*t.cols : (int(v.Row)+v.Rows)*t.cols]
 		for i, x := range v.Cells {
 			c := int(v.From) + i
 			if v.Cols != nil {
