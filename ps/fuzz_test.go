@@ -123,7 +123,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzRestore gives any bytes to the reader of a snapshot's objects.
+// FuzzRestore gives any bytes to the readers of a snapshot's objects: that of a shard, and that of whoever makes a checkpoint of it.
 func FuzzRestore(f *testing.F) {
 	p := Placement{Servers: make([]Name, 1)}.withDefaults()
 	tables := []*table{}
@@ -141,13 +141,26 @@ func FuzzRestore(f *testing.F) {
 		copy(b[len(objectMagic)+2:], "\x00\x00\x00\x00\x00\x00\x00\x80") // a first cell, or row, so far below 0 that the distance wraps
 		f.Add(uint8(i), i == 0, b)
 	}
-	f.Fuzz(func(_ *testing.T, which uint8, cells bool, b []byte) {
+	f.Fuzz(func(t *testing.T, which uint8, cells bool, b []byte) {
 		s := newShard[float32](tables[int(which)%len(tables)], 0, nil)
 		o := &object{Form: "rows"}
 		if cells {
 			o.Form = "cells"
 		}
 		_ = s.restore(b, o)
+		spec := &s.t.spec
+		_ = readSaved(spec, o, b, func(x Saved[float32]) error {
+			whole := x.From == 0 && len(x.Cells) == x.Rows*int(spec.Cols)
+			if x.Rows < 1 || x.Rows > 1 && !whole || x.Steps != nil && len(x.Steps) != x.Rows || x.Cols != nil && len(x.Cols) != len(x.Cells) {
+				t.Fatalf("%d rows from %d on, column %d on: %d cells, %d columns, %d numbers of steps", x.Rows, x.Row, x.From, len(x.Cells), len(x.Cols), len(x.Steps))
+			}
+			for _, v := range x.Slots {
+				if len(v) != len(x.Cells) {
+					t.Fatalf("%d cells, and state of %d", len(x.Cells), len(v))
+				}
+			}
+			return nil
+		})
 	})
 }
 
