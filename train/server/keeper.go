@@ -219,7 +219,7 @@ func (u *updater) ApplyRows(steps []uint32, l *trivium.Layout, p, g, out []float
 		case numbered:
 			x.a, x.b = k, u.base(slots, i*cols)
 		case counting:
-			x.first, x.a, x.b = k == 1, uint32(u.level(int64(k), u.most.Load())), uint32(u.level(int64(k), u.least()))
+			x.first, x.a = k == 1, uint32(u.level(int64(k), u.least())) // below least each number is one
 		}
 		return x
 	}

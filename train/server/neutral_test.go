@@ -33,8 +33,8 @@ type touch []float32
 // rowsOf are the rows of TestStateIsNeutral: how probably a worker's gradient has them. The first is of dense tensors.
 var rowsOf = []float64{1, 1, 0.5, 0.03}
 
-// draw draws updates of n workers, by update, worker and row: noisy gradients, each about as large as its noise.
-func draw(seed uint64, updates, n, cells int) (all [][][]touch) {
+// drawn draws updates of n workers, by update, worker and row: noisy gradients, each about as large as its noise.
+func drawn(seed uint64, updates, n, cells int) (all [][][]touch) {
 	random := rand.New(rand.NewPCG(seed, 7))
 	for range updates {
 		var update [][]touch
@@ -188,7 +188,7 @@ func TestStateIsNeutral(t *testing.T) {
 	for range rowsOf[1:] {
 		layouts = append(layouts, spec(rowPrefix+"x"))
 	}
-	before, after := draw(1, updates, n, cells), draw(2, more, n, cells)
+	before, after := drawn(1, updates, n, cells), drawn(2, more, n, cells)
 	for _, o := range []trivium.OptimizerSpec{
 		{Name: "momentum", Rate: 1e-4, L2: 0.1},
 		{Name: "nesterov", Rate: 1e-4},
