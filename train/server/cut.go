@@ -166,7 +166,6 @@ type cutting struct {
 	stop  func()          // gives it up
 	found chan snapshot   // nil: there is no request
 	read  chan reading    // of the snapshot that was found; nil: none was
-	due   bool            // the next one, meanwhile
 	asked sync.WaitGroup  //
 }
 
@@ -195,10 +194,9 @@ type reading struct {
 	err error
 }
 
-// begin asks for a snapshot, unless one is under way: once it is read, where it is there.
+// begin asks for a snapshot, unless one is under way.
 func (c *cutting) begin(context.Context) error {
 	if c.found != nil {
-		c.due = c.read != nil
 		return nil
 	}
 	w := c.w
@@ -257,15 +255,11 @@ func (c *cutting) stepped() error {
 			return fmt.Errorf("server: a checkpoint: %w", err)
 		}
 	case r := <-c.read:
-		due := c.due
 		c.end()
 		if r.err != nil {
 			return c.w.failure(r.err)
 		}
-		if err := c.w.run.SaveCut(c.w.ctx, r.cut); err != nil || !due {
-			return err
-		}
-		return c.begin(c.w.ctx)
+		return c.w.run.SaveCut(c.w.ctx, r.cut)
 	default:
 	}
 	return nil
@@ -296,7 +290,7 @@ func (c *cutting) end() {
 	if c.found != nil {
 		c.stop()
 		c.asked.Wait()
-		c.found, c.read, c.marks, c.due = nil, nil, nil, false
+		c.found, c.read, c.marks = nil, nil, nil
 	}
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"strings"
 	"testing"
@@ -17,6 +18,47 @@ import (
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/traintest"
 )
+
+// TestCutStoreState: the state is what it was when its first byte was asked for, however many pieces it is read in; a snapshot that was read, and a
+// state that was, are let go of, each by a word of its own.
+func TestCutStoreState(t *testing.T) {
+	made := 0
+	s := cutStore{state: func() ([]byte, error) {
+		made++
+		return []byte{byte(made), byte(made), byte(made)}, nil
+	}}
+	get := func(key string, from, length int64) string {
+		t.Helper()
+		r, err := s.Get(t.Context(), key, from, length)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(p)
+	}
+	if err := s.Put(t.Context(), "ps-5.1/a", strings.NewReader("cut")); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(stateKey, 0, 2) + get(stateKey, 2, 2) + get(stateKey, 0, -1); got != "\x01\x01\x01\x02\x02\x02" {
+		t.Errorf("the state is read as %q", got)
+	}
+	get(stateDoneKey, 0, -1)
+	if s.now != nil || get("ps-5.1/a", 0, -1) != "cut" {
+		t.Errorf("after the state was read %d bytes of it are kept, and of the snapshot %d objects", len(s.now), len(s.objs))
+	}
+	get(stateKey, 0, -1)
+	get(doneKey, 0, -1)
+	if s.now == nil || len(s.objs) > 0 {
+		t.Errorf("after the snapshot was read %d of its objects are kept, and %d bytes of the state", len(s.objs), len(s.now))
+	}
+	s.state = func() ([]byte, error) { return nil, errors.New("closed") }
+	if _, err := s.Get(t.Context(), stateKey, 0, -1); err == nil || err.Error() != "closed" {
+		t.Errorf("a state that cannot be told: %v", err)
+	}
+}
 
 // TestCutStoreNewest: the lanes of a server share its store. One that still writes a snapshot that was put off does not end what another
 // has written of the next.
