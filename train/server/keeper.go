@@ -35,7 +35,7 @@ func loads(going bool, slots int) int {
 	return roundValue
 }
 
-// maxSlots is how many state vectors a rule may have at a server: ps keeps eight of an updater, which has one of its own.
+// maxSlots is how many state vectors a rule may have at a server: ps keeps eight of an updater, which has one of its own in a run that goes on.
 const maxSlots = 7
 
 // A keeper is the optimizer of a server: the job's rule, behind rounds that fill the tables.

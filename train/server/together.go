@@ -152,3 +152,29 @@ func (r *part) taken(v, product []float32, n int) {
 	}
 	clear(product)
 }
+
+// A merger makes what a server keeps, which steps as the gradients of n workers arrive, or with all of a round, what one optimizer would keep.
+type merger struct {
+	part  *part
+	apart bool  // each worker's round is a step of its own
+	n     int   // workers
+	most  int64 // steps that any cell had in this run
+}
+
+// merge makes steps, which were made of rows in this run, the updates that they are, and the squares of those rows' cells, in place, one optimizer's;
+// product is nil where squares are that already. sparse: the rows are those of a row-sparse tensor.
+func (m *merger) merge(sparse bool, steps []uint32, squares, product []float32) {
+	cols := len(squares) / max(1, len(steps))
+	for i, k := range steps {
+		by := float64(m.n)
+		if sparse {
+			by = together(float64(k)/float64(max(1, m.most)), m.n)
+		}
+		if a, b := i*cols, (i+1)*cols; product != nil {
+			m.part.neutral(squares[a:b], product[a:b], m.n, by)
+		}
+		if sparse && m.apart {
+			steps[i] = uint32(updatesOf(int64(k), m.most, m.n))
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
@@ -151,6 +152,48 @@ func TestTogether(t *testing.T) {
 			want, _ := x.Mul(x, big.NewFloat(p)).Quo(x, none.Sub(one, none)).Float64()
 			if got := together(p, n); !(math.Abs(got/want-1) <= 1e-14) {
 				t.Errorf("p %v, n %d: %v, want %v", p, n, got, want)
+			}
+		}
+	}
+}
+
+// TestMerge: each row of many is made what one optimizer keeps by its own steps, and by those alone.
+func TestMerge(t *testing.T) {
+	const n, cols = 3, 2
+	job := &trivium.Job{Optimizer: trivium.OptimizerSpec{Name: "adagrad", Rate: 0.01}, Batch: 100}
+	k, err := newKeeper(job, nil, true, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := []uint32{0, 1, 7, 90, 30}
+	for _, apart := range []bool{false, true} {
+		for _, sparse := range []bool{false, true} {
+			m := merger{&k.part, apart, n, 90}
+			steps, squares, product := slices.Clone(made), make([]float32, cols*len(made)), make([]float32, cols*len(made))
+			for i := range squares {
+				squares[i], product[i] = float32(i+1), float32(i%3)
+			}
+			want := slices.Clone(squares)
+			m.merge(sparse, steps, squares, product)
+			for r, k := range made {
+				by, updates := float64(n), k
+				if sparse {
+					by = together(float64(k)/90, n)
+				}
+				if sparse && apart {
+					updates = uint32(updatesOf(int64(k), 90, n))
+				}
+				m.part.neutral(want[r*cols:(r+1)*cols], product[r*cols:(r+1)*cols], n, by)
+				if steps[r] != updates {
+					t.Errorf("apart %v, sparse %v: %d steps are %d updates, want %d", apart, sparse, k, steps[r], updates)
+				}
+			}
+			if !slices.Equal(squares, want) {
+				t.Errorf("apart %v, sparse %v: squares %v, want %v", apart, sparse, squares, want)
+			}
+			as := slices.Clone(squares)
+			if m.merge(sparse, slices.Clone(made), as, nil); !slices.Equal(as, squares) {
+				t.Errorf("apart %v, sparse %v: squares without products are changed", apart, sparse)
 			}
 		}
 	}

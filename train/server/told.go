@@ -64,7 +64,6 @@ func (u *updater) appendState(p []byte, x ps.Kept) []byte {
 const toldHead = 2 + 4 + 4 + 8 + 4 + 1
 
 func (u *updater) appendRows(p []byte, x ps.Kept) []byte {
-	rows, most := strings.HasPrefix(x.Table, rowPrefix), u.most.Load()
 	p = binary.LittleEndian.AppendUint16(p, uint16(len(x.Table)))
 	p = append(p, x.Table...)
 	p = binary.LittleEndian.AppendUint32(p, uint32(x.Row))
@@ -72,28 +71,22 @@ func (u *updater) appendRows(p []byte, x ps.Kept) []byte {
 	p = binary.LittleEndian.AppendUint64(p, uint64(x.From))
 	p = binary.LittleEndian.AppendUint32(p, uint32(x.Cols))
 	p = append(p, byte(u.rule.Slots()))
-	made := make([]int64, x.Rows) // in this run
-	for i, k := range x.Steps {
-		made[i] = max(0, int64(k)-int64(u.loads))
-		steps := made[i]
-		if u.apart && rows {
-			steps = updatesOf(steps, most, u.n)
-		}
-		p = binary.LittleEndian.AppendUint32(p, uint32(int64(u.base(x.Slots, i*x.Cols))+steps))
+	steps, state := slices.Clone(x.Steps), slices.Clone(u.state(x.Slots))
+	for i, k := range steps {
+		steps[i] = k - min(k, uint32(u.loads))
 	}
-	for k, v := range u.state(x.Slots) {
-		if k == u.part.squares && u.products() {
-			_, product := u.kept(x.Slots)
-			v = slices.Clone(v)
-			for i, steps := range made {
-				by := float64(u.n)
-				if rows {
-					by = together(float64(steps)/float64(max(1, most)), u.n)
-				}
-				a, b := i*x.Cols, (i+1)*x.Cols
-				u.part.neutral(v[a:b], product[a:b], u.n, by)
-			}
-		}
+	var squares, product []float32
+	if u.products() {
+		_, product = u.kept(x.Slots)
+		squares = slices.Clone(state[u.part.squares])
+		state[u.part.squares] = squares
+	}
+	m := merger{&u.part, u.apart, u.n, u.most.Load()}
+	m.merge(strings.HasPrefix(x.Table, rowPrefix), steps, squares, product)
+	for i, k := range steps {
+		p = binary.LittleEndian.AppendUint32(p, u.base(x.Slots, i*x.Cols)+k)
+	}
+	for _, v := range state {
 		p = append(p, raw.Bytes(v)...)
 	}
 	return p
