@@ -24,7 +24,12 @@ func TestRowsStepTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range []trivium.OptimizerSpec{
-		{Name: "sgd"}, {Name: "sgd", Schedule: "linear:40"}, {Name: "momentum"}, {Name: "adagrad", L2: 0.1}, {Name: "rmsprop"}, {Name: "adam"},
+		{Name: "sgd"},
+		{Name: "sgd", Schedule: "linear:40"},
+		{Name: "momentum"},
+		{Name: "adagrad", L2: 0.1},
+		{Name: "rmsprop"},
+		{Name: "adam"},
 		{Name: "ftrl", L1: 0.01},
 	} {
 		o.Rate = 0.05

@@ -225,8 +225,8 @@ func (u *updater) ApplyRows(steps []uint32, l *trivium.Layout, p, g, out []float
 	}
 	var room [8][]float32
 	views := room[:len(slots)]
-	for i, j := 0, 0; i < len(steps); i = j {
-		j = len(steps)
+	for i := 0; i < len(steps); {
+		j := len(steps)
 		if counting || u.ftrl {
 			x := like(i)
 			for j = i + 1; j < len(steps) && like(j) == x; {
@@ -238,6 +238,7 @@ func (u *updater) ApplyRows(steps []uint32, l *trivium.Layout, p, g, out []float
 		}
 		k := steps[i] - uint32(u.loads)
 		u.stepAs(k, u.base(slots, i*cols), u.begins(k, l), l, 0, p[i*cols:j*cols], g[i*cols:j*cols], out[i*cols:j*cols], views)
+		i = j
 	}
 }
 
