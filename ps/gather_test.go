@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -100,6 +101,32 @@ func TestRowsStepTogether(t *testing.T) {
 			}
 			if !slices.EqualFunc(both[0].segs, both[1].segs, func(x, y segment) bool { return x.version == y.version }) {
 				t.Errorf("%s: other versions", name)
+			}
+		}
+	}
+}
+
+// TestInOrder: rows come in the order of how many steps they had, and those of as many in theirs, however far apart the numbers are.
+func TestInOrder(t *testing.T) {
+	for _, most := range []uint32{1, 200, 300, 70_000, 1 << 25, math.MaxUint32} {
+		const n, cols = 900, 2
+		g := &gather{cols: cols, sums: make([]float32, n*cols), g: make([]float32, n*cols), keys: make([]uint64, n), sorted: make([]uint64, n)}
+		g.steps, g.rows = make([]uint32, n), make([]int32, n)
+		type entry struct{ steps, place uint32 }
+		var want []entry
+		least, largest := uint32(math.MaxUint32), uint32(0)
+		for i := range uint32(n) {
+			k := uint32(1 + draw.Below(uint64(most), 1, uint64(i), uint64(most)))
+			g.steps[i], want = k, append(want, entry{k, i})
+			g.segs = append(g.segs, int32(3*i))
+			g.sums[cols*i], g.sums[cols*i+1] = float32(i), -float32(i)
+			least, largest = min(least, k), max(largest, k)
+		}
+		slices.SortStableFunc(want, func(a, b entry) int { return cmp.Compare(a.steps, b.steps) })
+		rows := g.inOrder(least, largest)
+		for i, x := range want {
+			if v := float32(x.place); g.steps[i] != x.steps || rows[i] != int32(3*x.place) || g.g[cols*i] != v || g.g[cols*i+1] != -v {
+				t.Fatalf("up to %d steps: at %d there is row %d with %d steps and %v, want row %d with %d", most, i, rows[i], g.steps[i], g.g[cols*i], 3*x.place, x.steps)
 			}
 		}
 	}

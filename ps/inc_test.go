@@ -70,6 +70,7 @@ func TestIncRowsMistakes(t *testing.T) {
 			`ps: inc "t": row 3 follows 4: want ascending rows, each once`: tab.IncRows(0, []int64{4, 3}, ones),
 			`ps: inc "t": row 4 follows 4: want ascending rows, each once`: tab.IncRows(0, []int64{4, 4}, ones),
 			`ps: inc "t": row 9: want 0 to 8`:                              tab.IncRows(0, []int64{4, 9}, ones),
+			`ps: inc "t": row -1: want 0 to 8`:                             tab.IncRows(0, []int64{-1, 4}, ones),
 			`ps: inc "t": 2 rows of 2 cells, and 3 deltas`:                 tab.IncRows(0, []int64{4, 5}, ones[:3]),
 			`ps: inc "t": row 4: part -1: want 0`:                          tab.IncRows(-1, []int64{4, 5}, ones),
 		} {

@@ -114,6 +114,7 @@ func TestPullMistakes(t *testing.T) {
 		for want, r := range map[string]Read{
 			`ps: pull "t": row 3 follows 3: want ascending rows, each once`: tab.Into([]int64{3, 3}, dst),
 			`ps: get "t": row 9: want 0 to 8`:                               tab.Into([]int64{3, 9}, dst),
+			`ps: get "t": row -1: want 0 to 8`:                              tab.Into([]int64{-1, 3}, dst),
 			`ps: get "t": 1 rows: want 2 cells, found room for 4`:           tab.Into([]int64{3}, dst),
 			`ps: get of the zero Table`:                                     Table[float32]{}.Into([]int64{3}, dst),
 			`ps: pull: want rows that Table.Into names`:                     {},

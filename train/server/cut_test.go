@@ -80,15 +80,13 @@ func cuts(t *testing.T, store blob.Store, want int) []string {
 	return names
 }
 
-// TestRowStepsOfCuts: how often a row was updated, as a cut says it, does not depend on what early stopping saved before.
+// TestRowStepsOfCuts: how often a row was updated, as a cut says it, does not depend on what early stopping saved before, nor on where the run was
+// resumed.
 func TestRowStepsOfCuts(t *testing.T) {
 	j := job()
 	j.Model, j.Data = "fm:4", trivium.Data{Source: "wide", Rows: 1500, Train: "0:1200", Test: "1200:"}
 	j.Batch, j.Epochs, j.EvalEvery = 100, 2, 5
 	j.Optimizer, j.Stop = trivium.OptimizerSpec{Name: "adam", Rate: 0.003}, trivium.EarlyStop{Metric: "test.loss", Patience: 1000}
-	if testing.Short() {
-		j.Epochs = 1
-	}
 	each, store := blob.Dir(t.TempDir()), blob.Dir(t.TempDir())
 	alone(t, train.Env{Blob: each, Checkpoints: train.Checkpoints{Every: 1, Keep: 1000}}, j)
 	counts := map[int64][][]uint32{}
@@ -99,18 +97,30 @@ func TestRowStepsOfCuts(t *testing.T) {
 		}
 		counts[c.Progress.Step] = c.Optimizer.RowSteps
 	}
-	one := &crew{env: train.Env{Blob: store, Checkpoints: train.Checkpoints{Every: 4, Keep: 1000}}, o: server.Options{Mode: ps.SSP}}
-	if _, err := one.paced(t, j); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range cuts(t, store, 3*j.Epochs-1) {
-		c, err := checkpoint.Load(t.Context(), store, name)
-		if err != nil {
+	check := func(store blob.Store, from *checkpoint.Checkpoint, least int) (first *checkpoint.Checkpoint) {
+		t.Helper()
+		one := &crew{env: train.Env{Blob: store, Resume: from, Checkpoints: train.Checkpoints{Every: 4, Keep: 1000}}, o: server.Options{Mode: ps.SSP}}
+		if _, err := one.paced(t, j); err != nil {
 			t.Fatal(err)
 		}
-		if want := counts[c.Progress.Step]; want == nil || !slices.EqualFunc(c.Optimizer.RowSteps, want, slices.Equal) {
-			t.Errorf("%s, after update %d: rows were updated otherwise than by local", name, c.Progress.Step)
+		for _, name := range cuts(t, store, least) {
+			c, err := checkpoint.Load(t.Context(), store, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := counts[c.Progress.Step]; want == nil || !slices.EqualFunc(c.Optimizer.RowSteps, want, slices.Equal) {
+				t.Errorf("%s, after update %d: rows were updated otherwise than by local", name, c.Progress.Step)
+			}
+			if first == nil || c.Progress.Step < first.Progress.Step {
+				first = c
+			}
 		}
+		return first
+	}
+	first := check(store, nil, 3*j.Epochs-1)
+	j.EvalEvery, j.Stop = 0, trivium.EarlyStop{} // whose saving overtakes cuts
+	if next := check(blob.Dir(t.TempDir()), first, 2); next.Progress.Step <= first.Progress.Step {
+		t.Errorf("resumed after update %d, the first checkpoint is of update %d", first.Progress.Step, next.Progress.Step)
 	}
 }
 
