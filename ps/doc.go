@@ -64,7 +64,7 @@
 //
 // Tables are cut into shards when they are made (placement.go). A shard's rows lie in one run of memory or are found by key (row.go,
 // keyindex.go); apply.go adds a round to them, or step.go steps an optimizer whose state lies beside the cells: of short rows, many at a time
-// (gather.go). A process may look at what optimizers keep in its own lanes (kept.go).
+// (gather.go). A process may look at what optimizers keep in its own lanes (slots.go).
 //
 // Updates are sent when their round ends, and not before, though pieces of a large round could leave while it is being computed. They would
 // leave in vain: a shard applies a round whole; a row that is added to again after a piece of it left would travel twice, or be closed to
