@@ -328,8 +328,11 @@ func (k *keeper) ofMean(steps int64) float32 {
 	return float32(together(k.frequency(steps, k.least()), k.n) / float64(k.n))
 }
 
-// rowTable reports whether the rows of l are those of a row-sparse tensor.
-func rowTable(l *trivium.Layout) bool { return strings.HasPrefix(l.Spec(0).Name, rowPrefix) }
+// rowTable reports whether the rows of a table, whose layout is l, are those of a row-sparse tensor.
+func rowTable(l *trivium.Layout) bool { return ofRows(l.Spec(0).Name) }
+
+// ofRows is rowTable by the table's name.
+func ofRows(table string) bool { return strings.HasPrefix(table, rowPrefix) }
 
 // rowPrefix begins the names of row-sparse tensors, in their tables.
 const rowPrefix = "row of "

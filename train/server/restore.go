@@ -15,14 +15,14 @@ func (w *worker) loads() int { return loads(w.env.Resume != nil, w.rule.Slots())
 // restore reads a snapshot into flat and, where the servers have the optimizer, its state into to, so many updates after this run began.
 func (w *worker) restore(ctx context.Context, m *ps.Manifest, flat []float32, to *filling, updates int64) error {
 	state, workers := w.o.OptimizerAt == AtServer, busy(w.job.Batch, w.env.Workers()) // as the servers count them
-	part, n, loads := newPart(w.job, w.rule), w.rule.Slots(), uint32(w.loads())
+	part, products, n, loads := newPart(w.job, w.rule), w.products(), w.rule.Slots(), uint32(w.loads())
 	one := merger{&part, w.o.Mode != ps.BSP, workers, max(1, updates) * int64(workers)}
 	err := w.tables.restore(ctx, w.cluster, m, flat, to, w.rowsWere, state, func(row bool, x ps.Saved[float32]) {
 		for i, k := range x.Steps {
 			x.Steps[i] = k - min(k, loads)
 		}
 		var squares, product []float32
-		if w.products() && len(x.Slots) >= n+2 { // as updater.kept has them
+		if products && len(x.Slots) >= n+2 { // as updater.kept has them
 			squares, product = x.Slots[part.squares], x.Slots[n+1]
 		}
 		one.merge(row, x.Steps, squares, product)

@@ -85,6 +85,15 @@ func newTables(l *trivium.Layout, o Options, updater string) *tables {
 	return t
 }
 
+// size is how many cells they have.
+func (t *tables) size() int {
+	n := t.cols
+	for _, x := range t.sparse {
+		n += x.rows * x.cols
+	}
+	return n
+}
+
 // open takes the tables of a worker.
 func (t *tables) open(w *ps.Worker) (err error) {
 	t.worker = w

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/internal/raw"
@@ -82,7 +81,7 @@ func (u *updater) appendRows(p []byte, x ps.Kept) []byte {
 		state[u.part.squares] = squares
 	}
 	m := merger{&u.part, u.apart, u.n, u.most.Load()}
-	m.merge(strings.HasPrefix(x.Table, rowPrefix), steps, squares, product)
+	m.merge(ofRows(x.Table), steps, squares, product)
 	for i, k := range steps {
 		p = binary.LittleEndian.AppendUint32(p, u.base(x.Slots, i*x.Cols)+k)
 	}

@@ -415,18 +415,27 @@ func (w *worker) keep(c *checkpoint.Checkpoint) error {
 
 // fetch reads the state of all servers, and has them let go of it.
 func (w *worker) fetch(to *filling) error {
+	sum := 0
 	for i, name := range w.placement.Servers {
-		_, err := again(w.ctx, func() (struct{}, error) {
+		n, err := again(w.ctx, func() (cells int, err error) {
 			r, err := w.ask(w.ctx, i, stateKey, 0, -1)
 			if err != nil {
-				return struct{}{}, err
+				return 0, err
 			}
 			defer r.Close()
-			return struct{}{}, eachState(r, func(t *told) error { return w.tables.take(t, to) })
+			err = eachState(r, func(t *told) error {
+				cells += t.rows * t.cols
+				return w.tables.take(t, to)
+			})
+			return cells, err
 		})
 		if err != nil {
 			return fmt.Errorf("server: the optimizer's state of %v: %w", name, err)
 		}
+		sum += n
+	}
+	if all := w.tables.size(); sum != all { // lanes that end tell nothing
+		return fmt.Errorf("server: servers tell the optimizer's state of %d cells, and the model has %d: one of them is ending", sum, all)
 	}
 	return w.forget(w.ctx, stateDoneKey)
 }
