@@ -195,7 +195,7 @@ func (u *updater) Counting() bool {
 // numbered reports whether a step depends on its very number, and not only on how often rows like this are touched.
 func (u *updater) numbered() bool {
 	r, ok := u.rule.(*optim.Rule)
-	return !ok || r.Counting() || u.scheduled || u.pacer != nil
+	return !ok || r.Counting() || u.scheduled
 }
 
 // ApplyRows implements ps.Gatherer. Neighbours that are stepped alike are stepped together.
