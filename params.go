@@ -54,14 +54,27 @@ func (g Gradient) Tensor(i int) []float32 { from, to := g.Layout.Range(i); retur
 func (g Gradient) Touch(i int, rows []int32) {
 	g.Rows[i] = append(g.Rows[i][:0], rows...)
 	cells, cols := g.Tensor(i), g.Layout.Cols(i)
-	if cols == 1 { // a call for each would take longer than the rest
+	switch cols { // of the widths that most sparse models have: a call for each row would take longer than the rest
+	case 1:
 		for _, r := range rows {
 			cells[r] = 0
 		}
-		return
-	}
-	for _, r := range rows {
-		clear(cells[int(r)*cols : (int(r)+1)*cols])
+	case 4:
+		for _, r := range rows {
+			*(*[4]float32)(cells[int(r)*4:]) = [4]float32{}
+		}
+	case 8:
+		for _, r := range rows {
+			*(*[8]float32)(cells[int(r)*8:]) = [8]float32{}
+		}
+	case 16:
+		for _, r := range rows {
+			*(*[16]float32)(cells[int(r)*16:]) = [16]float32{}
+		}
+	default:
+		for _, r := range rows {
+			clear(cells[int(r)*cols : (int(r)+1)*cols])
+		}
 	}
 }
 

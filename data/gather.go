@@ -150,17 +150,32 @@ func (t *copyTeam) of(run func(n int, f func(i, worker int))) *copyTeam {
 	return t
 }
 
+// sparseAhead is how many rows before its turn a row is asked for.
+const sparseAhead = 4
+
 func (w *window) appendSparse(in *trivium.Input, k int, local []uint32) {
 	n := 1 // values of one element
 	if in.Form == trivium.Ragged {
 		n = in.RowLen()
 	}
 	end := in.Ptr[len(in.Ptr)-1]
-	for _, l := range local {
-		s := &w.slots[l>>blockShift]
-		src := &s.batch.Inputs[k]
-		r := s.start + int(l&blockMask)
-		from, to := src.Ptr[r], src.Ptr[r+1]
+	at := func(i int) (src *trivium.Input, from, to int64) {
+		s := &w.slots[local[i]>>blockShift]
+		src = &s.batch.Inputs[k]
+		r := s.start + int(local[i]&blockMask)
+		return src, src.Ptr[r], src.Ptr[r+1]
+	}
+	for i := range local {
+		if ahead := i + sparseAhead; ahead < len(local) {
+			src, from, to := at(ahead)
+			if src.Index != nil {
+				kernel.Fetch(src.Index[from:to])
+			}
+			if src.Values != nil {
+				kernel.Fetch(src.Values[from*int64(n) : to*int64(n)])
+			}
+		}
+		src, from, to := at(i)
 		if src.Index != nil {
 			in.Index = append(in.Index, src.Index[from:to]...)
 		}

@@ -67,6 +67,61 @@ func BenchmarkGrad(b *testing.B) {
 	}
 }
 
+// sparseBatch is rows of 39 entries of a million columns, as many as a well-known table of advertisements has, popular by a power law: the n-th
+// most popular column is a prime multiple of n away from the first.
+func sparseBatch(rows int) (trivium.Schema, trivium.Batch) {
+	const columns, entries = 1_000_003, 39
+	s := trivium.Schema{
+		Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.CSR, Shape: []int{columns}}},
+		Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2},
+	}
+	x := trivium.Input{Name: "x", Form: trivium.CSR, Shape: []int{columns}, Ptr: make([]int64, 1, rows+1)}
+	y := trivium.Labels{Kind: trivium.Class, Width: 2}
+	for r := range rows {
+		for e := range entries {
+			u := (float64(draw.Unit(42, 2, uint64(r*entries+e))) + 1) / 2
+			x.Index = append(x.Index, int32(uint64(math.Pow(columns, u))*2_654_435_761%columns))
+			x.Values = append(x.Values, draw.Unit(42, 3, uint64(r*entries+e)))
+		}
+		x.Ptr = append(x.Ptr, int64(len(x.Index)))
+		y.Class = append(y.Class, int32(draw.Below(42, 4, uint64(r), 2)))
+	}
+	return s, trivium.Batch{Rows: rows, Inputs: []trivium.Input{x}, Labels: y}
+}
+
+// BenchmarkSparseGrad is one gradient of a million columns of which each batch has a few thousand, on one core and on all.
+func BenchmarkSparseGrad(b *testing.B) {
+	schema, all := sparseBatch(10_000)
+	for _, model := range []string{"logistic", "fm:8", "fm:16"} {
+		for _, threads := range []int{1, 0} {
+			for _, rows := range []int{100, 1000} {
+				b.Run(fmt.Sprintf("%s/threads=%d/rows=%d", model, threads, rows), func(b *testing.B) {
+					cpu := tensor.NewCPU(threads, false)
+					defer cpu.Close()
+					m, err := nn.Standard().Build(model, schema, cpu)
+					if err != nil {
+						b.Fatal(err)
+					}
+					p, g := trivium.NewParams(m.Layout()), trivium.NewGradient(m.Layout())
+					m.Init(42, p)
+					var batch trivium.Batch
+					at := 0
+					for b.Loop() {
+						all.SliceInto(&batch, at, at+rows)
+						if at += rows; at+rows > all.Rows {
+							at = 0
+						}
+						if _, _, err := m.Grad(context.Background(), p, batch, g, nil); err != nil {
+							b.Fatal(err)
+						}
+					}
+					b.ReportMetric(float64(rows)*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
+				})
+			}
+		}
+	}
+}
+
 // BenchmarkLogisticReadBound is logistic regression on 10,000 × 10,000 against the fastest loop that only reads the same array with
 // the same threads, in turn in one run: the ratio is the share of the time-to-read bound that a step reaches, medians over passes.
 func BenchmarkLogisticReadBound(b *testing.B) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/graph"
@@ -16,7 +17,7 @@ import (
 //	score = b + Σ_j w_j x_j + ½ Σ_f [ (Σ_j v_jf x_j)² − Σ_j v_jf² x_j² ]
 //
 // over the entries of a sparse row. Labels of 2 classes are learnt by log-loss, one real label by squared error. Rows are scored in
-// parallel; the gradient is computed column by column, each with one owner who meets its rows in order, so that threads change no bit.
+// parallel; of the gradient each thread has some columns, whose rows it meets in order, so that threads change no bit.
 type fm struct {
 	loss    pointLoss
 	factors int
@@ -25,20 +26,26 @@ type fm struct {
 	cpu     *tensor.CPU
 
 	rows    rowScratch
-	sums    []float32 // rows × factors: Σ_j v_jf x_j
-	columns columnIndex
+	sums    []float32 // rows × 2 factors: those of kernel.FactorSums
+	touched []int32
+	seen    *kernel.Seen
+	sample  []int32 // of the columns of a batch
 	call    fmCall
 	score   func(i, worker int) // m.runScore, bound once
-	column  func(i, worker int) // m.runColumn, bound once
+	begun   func(i, worker int) // m.runBegun, bound once
+	columns func(i, worker int) // m.runColumns, bound once
 }
 
+// A fmCall is what the tiles of one call of Grad or Predict work on.
 type fmCall struct {
-	x      *trivium.Input
+	x      kernel.CSR[float32]
 	bias   float32
 	w, v   []float32
+	g      trivium.Gradient
 	gw, gv []float32
-	rows   int
-	out    []float32
+	tile   int       // rows that a thread takes at a time
+	out    []float32 // scores
+	cuts   []int     // part i of the columns begins at cuts[i]
 }
 
 const (
@@ -88,8 +95,10 @@ func FM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.score, m.column = m.runScore, m.runColumn
-	m.columns = newColumnIndex(in.Columns())
+	m.score, m.begun, m.columns = m.runScore, m.runBegun, m.runColumns
+	if sparse {
+		m.seen = kernel.NewSeen(in.Columns())
+	}
 	return m, nil
 }
 
@@ -107,42 +116,41 @@ func (m *fm) begin(p trivium.Params, b *trivium.Batch) error {
 	if err != nil {
 		return err
 	}
-	if need := b.Rows * m.factors; cap(m.sums) < need {
+	if need := 2 * b.Rows * m.factors; cap(m.sums) < need {
 		m.sums = make([]float32, need)
 	}
-	m.sums = m.sums[:b.Rows*m.factors]
-	m.call = fmCall{x: x, bias: p.Tensor(fmB)[0], w: p.Tensor(fmW), v: p.Tensor(fmV), rows: b.Rows}
+	c := &m.call
+	c.x = kernel.CSR[float32]{Indptr: x.Ptr[:b.Rows+1], Indices: x.Index, Values: x.Values}
+	c.bias, c.w, c.v = p.Tensor(fmB)[0], p.Tensor(fmW), p.Tensor(fmV)
+	entries := x.Ptr[b.Rows] - x.Ptr[0]
+	c.tile = int(max(1, fmTile*int64(b.Rows)/max(1, entries*int64(m.factors))))
 	return nil
 }
 
-// fmTile is the number of rows, or columns, of a tile: a row of 15 entries with 8 factors costs about 100 ns, a hand-over about 1 µs.
-const fmTile = 64
+// tiles is how many tiles of rows there are.
+func (c *fmCall) tiles() int { return (c.x.Rows() + c.tile - 1) / c.tile }
+
+const (
+	// fmTile is the number of factors of the entries of a tile of rows: some 10 µs, where a hand-over takes about 1.
+	fmTile = 2048
+
+	// fmSample is how many entries of a batch tell where to cut its columns, for parts with as many entries.
+	fmSample = 256
+)
 
 func (m *fm) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
 	if err := m.begin(p, &b); err != nil {
 		return 0, 0, err
-	}
-	if n := m.call.x.Ptr[b.Rows] - m.call.x.Ptr[0]; n > math.MaxInt32 {
-		return 0, 0, fmt.Errorf("nn: input %q: %d entries in one batch, of which fm counts %d at most; a smaller batch has fewer", m.in.Name, n, math.MaxInt32)
 	}
 	if err := m.rows.begin(m.loss, &b); err != nil {
 		return 0, 0, err
 	}
 	z := m.rows.deriv
 	m.call.out = z
-	m.cpu.Pool.Run((b.Rows+fmTile-1)/fmTile, m.score)
+	m.call.g, m.call.gw, m.call.gv = g, g.Tensor(fmW), g.Tensor(fmV)
+	m.cpu.Pool.Run(1+m.call.tiles(), m.begun)
 	m.loss.point(m.rows.loss, m.rows.deriv, z, m.rows.target, b.Weights)
-
-	m.columns.build(m.call.x, b.Rows)
-	if m.layout.Spec(fmW).RowSparse {
-		g.Touch(fmW, m.columns.ids)
-		g.Touch(fmV, m.columns.ids)
-	} else {
-		clear(g.Tensor(fmW))
-		clear(g.Tensor(fmV))
-	}
-	m.call.gw, m.call.gv = g.Tensor(fmW), g.Tensor(fmV)
-	m.cpu.Pool.Run((len(m.columns.ids)+fmTile-1)/fmTile, m.column)
+	m.cpu.Pool.Run(len(m.call.cuts)-1, m.columns)
 	g.Tensor(fmB)[0] = kernel.Sum(m.cpu.ISA, m.rows.deriv)
 	if ready != nil {
 		for i := range m.layout.Tensors() {
@@ -152,56 +160,75 @@ func (m *fm) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g triviu
 	return sum64(m.rows.loss), b.WeightSum(), nil
 }
 
-// runScore scores a tile of rows. Products are rounded before they are added, everywhere, so no instruction set changes a bit.
+// runBegun is what the gradient waits for: one thread makes room in it and cuts its columns, while others score the rows.
+func (m *fm) runBegun(i, worker int) {
+	if i > 0 {
+		m.runScore(i-1, worker)
+		return
+	}
+	c := &m.call
+	entries := c.x.Indices[c.x.Indptr[0]:c.x.Indptr[c.x.Rows()]]
+	if m.layout.Spec(fmW).RowSparse {
+		m.touched = kernel.Touched(m.touched[:0], entries, m.seen)
+		c.g.Touch(fmW, m.touched)
+		c.g.Touch(fmV, m.touched)
+	} else {
+		clear(c.gw)
+		clear(c.gv)
+	}
+	m.cut(entries)
+}
+
+// cut cuts the columns, a part for each thread with about as many of these entries.
+func (m *fm) cut(entries []int32) {
+	c, parts := &m.call, m.cpu.Pool.Width()
+	c.cuts = append(c.cuts[:0], 0)
+	if parts > 1 && len(entries) > 0 {
+		m.sample = m.sample[:0]
+		for e := 0; e < len(entries); e += (len(entries) + fmSample - 1) / fmSample {
+			m.sample = append(m.sample, entries[e])
+		}
+		slices.Sort(m.sample)
+		for i := 1; i < parts; i++ {
+			c.cuts = append(c.cuts, int(m.sample[i*len(m.sample)/parts]))
+		}
+	}
+	c.cuts = append(c.cuts, len(c.w))
+}
+
+// runScore scores a tile of rows. While it is at one, what the next needs comes from memory.
 func (m *fm) runScore(tile, _ int) {
 	c, k := &m.call, m.factors
-	for r := tile * fmTile; r < min((tile+1)*fmTile, c.rows); r++ {
-		s := m.sums[r*k : (r+1)*k]
-		// The factors lie far apart, and are waited for all at once so, and not one row after the other.
-		var sum float32
-		for _, j := range c.x.Index[c.x.Ptr[r]:c.x.Ptr[r+1]] {
-			sum += c.w[j] + c.v[int(j)*k]
+	from, to := tile*c.tile, min((tile+1)*c.tile, c.x.Rows())
+	fetch := func(r int) {
+		idx, _ := c.x.Row(r)
+		kernel.FetchRows(c.v, idx, k)
+		kernel.FetchRows(c.w, idx, 1)
+	}
+	fetch(from)
+	for r := from; r < to; r++ {
+		if r+1 < to {
+			fetch(r + 1)
 		}
-		s[0] = sum // of no use, but the compiler does not know
-		clear(s)
-		score := c.bias
-		var squares float32
-		for e := c.x.Ptr[r]; e < c.x.Ptr[r+1]; e++ {
-			j, x := int(c.x.Index[e]), c.x.Values[e]
-			score += float32(c.w[j] * x)
-			for f, v := range c.v[j*k : (j+1)*k] {
-				vx := float32(v * x)
-				s[f] += vx
-				squares += float32(vx * vx)
-			}
-		}
+		s := m.sums[2*k*r : 2*k*(r+1)]
+		row := c.x
+		row.Indptr = row.Indptr[r : r+2]
+		kernel.FactorSums(m.cpu.ISA, s, row, c.v, k)
 		var pairs float32
-		for _, a := range s {
-			pairs += float32(a * a)
+		for f, sum := range s[:k] {
+			pairs += float32(sum*sum) - s[k+f]
 		}
-		c.out[r] = score + float32(0.5*(pairs-squares))
+		idx, val := c.x.Row(r)
+		c.out[r] = c.bias + kernel.SparseDot(idx, val, c.w) + float32(0.5*pairs)
 	}
 }
 
-// runColumn computes the gradient of a tile of columns: d score / d w_j = x_j, and d score / d v_jf = x_j (s_f − v_jf x_j).
-func (m *fm) runColumn(tile, _ int) {
-	c, k, cols := &m.call, m.factors, &m.columns
-	values := c.x.Values[c.x.Ptr[0]:]
-	for i := tile * fmTile; i < min((tile+1)*fmTile, len(cols.ids)); i++ {
-		j := int(cols.ids[i])
-		gv, v := c.gv[j*k:(j+1)*k], c.v[j*k:(j+1)*k]
-		var gw float32
-		for _, e := range cols.entries[cols.start[i]:cols.start[i+1]] {
-			x := values[e.at]
-			dx := float32(m.rows.deriv[e.row] * x)
-			gw += dx
-			s := m.sums[int(e.row)*k:]
-			for f := range gv {
-				gv[f] += float32(dx * (s[f] - float32(v[f]*x)))
-			}
-		}
-		c.gw[j] = gw
-	}
+// runColumns computes the gradient of a part of the columns: d score / d w_j = x_j, and d score / d v_jf = x_j (s_f − v_jf x_j).
+func (m *fm) runColumns(part, _ int) {
+	c := &m.call
+	from, to := c.cuts[part], c.cuts[part+1]
+	kernel.SparseMatMulT(m.cpu.ISA, c.gw, 1, c.x, m.rows.deriv, 1, 1, from, to)
+	kernel.FactorGrads(m.cpu.ISA, c.gv, c.x, m.rows.deriv, m.sums, c.v, m.factors, from, to)
 }
 
 func (m *fm) Predict(_ context.Context, p trivium.Params, b trivium.Batch, scores []float32) error {
@@ -209,7 +236,7 @@ func (m *fm) Predict(_ context.Context, p trivium.Params, b trivium.Batch, score
 		return err
 	}
 	m.call.out = scores[:b.Rows]
-	m.cpu.Pool.Run((b.Rows+fmTile-1)/fmTile, m.score)
+	m.cpu.Pool.Run(m.call.tiles(), m.score)
 	return nil
 }
 
@@ -230,53 +257,4 @@ func (m *fm) Scores(b *graph.Builder, inputs map[string]graph.Value) (graph.Valu
 	pairs := graph.Sum(graph.Sub(graph.Square(sums), squares), []int{1}, true)
 	half := b.Scalar(graph.F32, 0.5)
 	return graph.Add(graph.Add(graph.MatMul(x, w), bias), graph.Mul(half, pairs)), b.Err()
-}
-
-// A columnIndex lists the entries of a sparse batch by column: columns ascending, and rows ascending within a column.
-type columnIndex struct {
-	ids     []int32 // columns that occur, ascending
-	start   []int32 // len(ids)+1 offsets into entries
-	entries []columnEntry
-	place   []int32 // per column of the data: first its count, then where its next entry goes; all zero between calls
-	seen    *kernel.Seen
-}
-
-type columnEntry struct {
-	row int32
-	at  int32 // of the entry, counted from the batch's first: a batch may be a view of more entries than an int32 counts
-}
-
-func newColumnIndex(columns int) columnIndex {
-	return columnIndex{place: make([]int32, columns), seen: kernel.NewSeen(columns)}
-}
-
-func (ci *columnIndex) build(x *trivium.Input, rows int) {
-	base := x.Ptr[0]
-	all := x.Index[base:x.Ptr[rows]]
-	for _, c := range all {
-		ci.place[c]++
-	}
-	ci.ids = kernel.Touched(ci.ids[:0], all, ci.seen)
-	ci.start = append(ci.start[:0], 0)
-	var at int32
-	for _, c := range ci.ids {
-		n := ci.place[c]
-		ci.place[c] = at
-		at += n
-		ci.start = append(ci.start, at)
-	}
-	if cap(ci.entries) < int(at) {
-		ci.entries = make([]columnEntry, at)
-	}
-	ci.entries = ci.entries[:at]
-	for r := range rows {
-		for e := x.Ptr[r]; e < x.Ptr[r+1]; e++ {
-			c := x.Index[e]
-			ci.entries[ci.place[c]] = columnEntry{int32(r), int32(e - base)}
-			ci.place[c]++
-		}
-	}
-	for _, c := range ci.ids {
-		ci.place[c] = 0
-	}
 }

@@ -1,11 +1,9 @@
 package nn
 
 import (
-	"context"
 	"encoding/binary"
 	"hash/crc32"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
@@ -13,32 +11,43 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 )
 
-// TestColumnsCountFromTheBatch: where a batch lies in a data set, which may have more entries than an int32 counts, is in no entry.
-func TestColumnsCountFromTheBatch(t *testing.T) {
-	x := trivium.Input{Form: trivium.CSR, Shape: []int{4}, Index: []int32{0, 1, 2, 3, 0, 3}, Values: make([]float32, 6), Ptr: []int64{3, 4, 6}}
-	ci := newColumnIndex(4)
-	ci.build(&x, 2)
-	if want := []columnEntry{{1, 1}, {0, 0}, {1, 2}}; !slices.Equal(ci.entries, want) || !slices.Equal(ci.ids, []int32{0, 3}) {
-		t.Errorf("columns %v of entries %v, want %v", ci.ids, ci.entries, want)
-	}
-}
-
-// TestFMRefusesTooManyEntries: of its own entries a batch may have as many as an int32 counts.
-func TestFMRefusesTooManyEntries(t *testing.T) {
-	cpu := tensor.NewCPU(1, true)
-	defer cpu.Close()
-	s := trivium.Schema{Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.CSR, Shape: []int{4}}}, Labels: trivium.LabelSpec{Kind: trivium.Real, Width: 1}}
-	m, err := FM("2", s, cpu)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := trivium.NewParams(m.Layout())
-	b := trivium.Batch{
-		Rows: 1, Labels: trivium.Labels{Kind: trivium.Real, Width: 1, Real: []float32{1}},
-		Inputs: []trivium.Input{{Name: "x", Form: trivium.CSR, Shape: []int{4}, Ptr: []int64{5, 5 + 1<<31}}},
-	}
-	if _, _, err := m.Grad(context.Background(), p, b, trivium.NewGradient(m.Layout()), nil); err == nil || !strings.Contains(err.Error(), "2147483648 entries in one batch") {
-		t.Error(err)
+// TestFMCuts: the parts of the columns are all of them, and have about as many entries, also where half of the entries are of one column.
+func TestFMCuts(t *testing.T) {
+	const columns, entries, parts = 1 << 20, 10_000, 4
+	for name, column := range map[string]func(u float64) int32{
+		"even":    func(u float64) int32 { return int32(u * columns) },
+		"crowded": func(u float64) int32 { return int32(u * u * u * u * columns) },
+		"heavy":   func(u float64) int32 { return int32(max(0, u-0.5) * columns) },
+		"one":     func(float64) int32 { return columns - 1 },
+	} {
+		cpu := tensor.NewCPU(parts, false)
+		m := fm{cpu: cpu}
+		m.call.w = make([]float32, columns)
+		all := make([]int32, entries)
+		for e := range all {
+			all[e] = column(float64(draw.Unit(1, 2, uint64(e)))/2 + 0.5)
+		}
+		m.cut(all)
+		cpu.Close()
+		cuts := m.call.cuts
+		if len(cuts) != parts+1 || cuts[0] != 0 || cuts[parts] != columns || !slices.IsSorted(cuts) {
+			t.Errorf("%s: cut at %v of %d columns", name, cuts, columns)
+			continue
+		}
+		if name == "heavy" || name == "one" {
+			continue
+		}
+		for i := range parts {
+			n := 0
+			for _, c := range all {
+				if cuts[i] <= int(c) && int(c) < cuts[i+1] {
+					n++
+				}
+			}
+			if n < entries/parts*8/10 || n > entries/parts*12/10 {
+				t.Errorf("%s: part %d has %d of %d entries", name, i, n, entries)
+			}
+		}
 	}
 }
 
@@ -83,7 +92,7 @@ func TestSameBitsFM(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := sum.Sum32(); got != 0x7799507b {
-		t.Errorf("the sum of scores and gradient is %#x, want 0x7799507b", got)
+	if got := sum.Sum32(); got != 0x68b4aead {
+		t.Errorf("the sum of scores and gradient is %#x, want 0x68b4aead", got)
 	}
 }

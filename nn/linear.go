@@ -28,6 +28,7 @@ type linear struct {
 	leaves  func(i, worker int)         // m.runLeaves, bound once
 	sums    func(i, worker int)         // m.runSums, bound once
 	scores  func(i, worker int)         // m.runScores, bound once
+	begun   func(i, worker int)         // m.runBegun, bound once
 	cuts    []int                       // the runs of leaves of a call
 	call    linearCall
 	near    []float32 // rows that lay apart, of Descend
@@ -72,7 +73,8 @@ type linearCall struct {
 	rows    int
 	parts   int
 	weights []float32
-	out     []float32 // scores, or the gradient of w
+	out     []float32        // scores, or the gradient of w
+	g       trivium.Gradient // of sparse rows
 }
 
 // A leafWorker sums runs of leaves.
@@ -135,7 +137,7 @@ func newLinear(loss pointLoss, s trivium.Schema, cpu *tensor.CPU) (trivium.Model
 		m.trees = append(m.trees, &w.tree)
 		w.derive = func(first int, z []float32) { m.derive(w.first+first, z) }
 	}
-	m.leaves, m.sums, m.scores = m.runLeaves, m.runSums, m.runScores
+	m.leaves, m.sums, m.scores, m.begun = m.runLeaves, m.runSums, m.runScores, m.runBegun
 	if m.layout.Spec(0).RowSparse {
 		m.seen = kernel.NewSeen(in.Columns())
 	}
@@ -256,28 +258,37 @@ func (m *linear) derive(first int, z []float32) {
 // sparseGrad adds row by row: entries are few, and a scatter has no second owner.
 func (m *linear) sparseGrad(g trivium.Gradient) {
 	c := &m.call
-	z := m.rows.deriv
-	c.out = z
-	m.runSparse(0, c.rows)
-	m.loss.point(m.rows.loss, m.rows.deriv, z, m.rows.target, c.weights)
-	if m.layout.Spec(0).RowSparse {
-		m.touched = kernel.Touched(m.touched[:0], c.x.Index[c.x.Ptr[0]:c.x.Ptr[c.rows]], m.seen)
-		g.Touch(0, m.touched)
-	} else {
-		clear(g.Tensor(0))
+	c.g = g
+	c.out = m.rows.deriv
+	c.parts = max(1, min(4*m.cpu.Pool.Width(), c.rows/kernel.LeafRows)) // who makes room scores fewer
+	m.cpu.Pool.Run(1+c.parts, m.begun)
+	m.loss.point(m.rows.loss, m.rows.deriv, m.rows.deriv, m.rows.target, c.weights)
+	x := kernel.CSR[float32]{Indptr: c.x.Ptr[:c.rows+1], Indices: c.x.Index, Values: c.x.Values}
+	kernel.SparseMatMulT(m.cpu.ISA, g.Tensor(0), 1, x, m.rows.deriv, 1, 1, 0, len(c.w))
+}
+
+// runBegun is what the gradient of sparse rows waits for: one thread makes room in it, while others score the rows.
+func (m *linear) runBegun(i, worker int) {
+	if i > 0 {
+		m.runScores(i-1, worker)
+		return
 	}
-	gw := g.Tensor(0)
-	for r, d := range m.rows.deriv {
-		for k := c.x.Ptr[r]; k < c.x.Ptr[r+1]; k++ {
-			gw[c.x.Index[k]] += float32(d * c.x.Values[k]) // rounded before it is added, everywhere
-		}
+	c := &m.call
+	if !m.layout.Spec(0).RowSparse {
+		clear(c.g.Tensor(0))
+		return
 	}
+	m.touched = kernel.Touched(m.touched[:0], c.x.Index[c.x.Ptr[0]:c.x.Ptr[c.rows]], m.seen)
+	c.g.Touch(0, m.touched)
 }
 
 func (m *linear) runSparse(from, to int) {
 	c := &m.call
 	for r := from; r < to; r++ {
 		lo, hi := c.x.Ptr[r], c.x.Ptr[r+1]
+		if r+1 < to {
+			kernel.FetchRows(c.w, c.x.Index[hi:c.x.Ptr[r+2]], 1)
+		}
 		c.out[r] = kernel.SparseDot(c.x.Index[lo:hi], c.x.Values[lo:hi], c.w) + c.bias
 	}
 }

@@ -19,6 +19,7 @@ const (
 // A gather is copies of rows that lie far apart, which are stepped as one run.
 type gather struct {
 	counts []uint32 // of the rows of a chunk: how often they were updated
+	most   int      // rows of the tensor at hand
 	keys   []uint64 // of those that are to be stepped: the number of the step and, below it, the row
 	rows   []int32
 	p      []float32
@@ -51,6 +52,7 @@ func (s *State) stepRows(chunk, worker int) {
 	first, _ := s.layout.Range(s.tensor)
 	cols, steps, spec := s.layout.Cols(s.tensor), s.rowSteps[s.tensor], s.layout.Spec(s.tensor)
 	g := &s.gathers[worker]
+	g.most = blockCells / cols
 	counts := g.counts[:len(rows)]
 	if steps != nil {
 		kernel.GatherRows(counts, steps, rows, 1)
@@ -71,7 +73,12 @@ func (s *State) stepRows(chunk, worker int) {
 			}
 		}
 		if s.rule != nil && n*cols <= gatherShort {
-			s.gather(g, worker, uint32(step), row, n)
+			if len(g.keys)+n > g.most {
+				s.stepGathered(worker)
+			}
+			for k := range n {
+				g.keys = append(g.keys, uint64(step)<<32|uint64(row+k))
+			}
 			continue
 		}
 		var at at
@@ -84,16 +91,6 @@ func (s *State) stepRows(chunk, worker int) {
 	}
 	if s.rule != nil {
 		s.stepGathered(worker)
-	}
-}
-
-// gather notes n rows, of which this is the number of the next step.
-func (s *State) gather(g *gather, worker int, step uint32, row, n int) {
-	if (len(g.keys)+n)*s.layout.Cols(s.tensor) > blockCells {
-		s.stepGathered(worker)
-	}
-	for k := range n {
-		g.keys = append(g.keys, uint64(step)<<32|uint64(row+k))
 	}
 }
 

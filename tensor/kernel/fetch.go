@@ -13,3 +13,11 @@ func Fetch[T any](s []T) {
 
 // fetchMost is what may be asked for at a time: more requests than a processor keeps under way wait for one another.
 const fetchMost = 512
+
+// FetchRows asks the processor for rows that will be read soon, as Fetch does: for the first and the last cache line of each.
+func FetchRows[T any](s []T, rows []int32, cols int) {
+	var x T
+	if len(rows) > 0 {
+		fetchRows(unsafe.Pointer(unsafe.SliceData(s)), &rows[0], len(rows), uintptr(cols)*unsafe.Sizeof(x))
+	}
+}

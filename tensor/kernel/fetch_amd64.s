@@ -12,3 +12,21 @@ line:
 	CMPQ SI, CX
 	JLT line
 	RET
+
+// func fetchRows(p unsafe.Pointer, rows *int32, n int, size uintptr)
+TEXT ·fetchRows(SB), NOSPLIT, $0-32
+	MOVQ p+0(FP), SI
+	MOVQ rows+8(FP), DI
+	MOVQ n+16(FP), CX
+	MOVQ size+24(FP), DX
+	LEAQ -1(SI)(DX*1), R8 // the last byte of the first row
+
+row:
+	MOVLQSX (DI), AX
+	IMULQ   DX, AX
+	PREFETCHT0 (SI)(AX*1)
+	PREFETCHT0 (R8)(AX*1)
+	ADDQ $4, DI
+	DECQ CX
+	JNE  row
+	RET

@@ -5,3 +5,5 @@ package kernel
 import "unsafe"
 
 func fetch(unsafe.Pointer, uintptr) {}
+
+func fetchRows(unsafe.Pointer, *int32, int, uintptr) {}

@@ -69,6 +69,12 @@ func SparseMatMulT[T Float](isa ISA, dw []T, ldw int, a CSR[T], dy []T, ldy, n, 
 		row := dy[r*ldy:][:n]
 		switch {
 		case len(idx) == 0:
+		case n == 1:
+			for k, c := range idx {
+				if from <= int(c) && int(c) < to {
+					dw[int(c)*ldw] += T(val[k] * row[0])
+				}
+			}
 		case isa >= AVX2 && n > 1 && len(idx)*n <= shortCall:
 			s := scatter{len(idx), n, ldw, from, to - from}
 			if single[T]() {

@@ -275,6 +275,12 @@ func csrRowF32AVX2(dst *float32, b *float32, values *float32, indices *int32, nn
 func csrScatterF32AVX2(dw *float32, dy *float32, values *float32, indices *int32, s *scatter)
 
 //go:noescape
+func factorRowF32AVX2(dst *float32, v *float32, values *float32, indices *int32, nnz int, n int)
+
+//go:noescape
+func factorScatterF32AVX2(gv *float32, sums *float32, v *float32, values *float32, indices *int32, s *factorScatter)
+
+//go:noescape
 func expRowsF32AVX2(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
 
 //go:noescape
@@ -705,6 +711,12 @@ func csrRowF32AVX512(dst *float32, b *float32, values *float32, indices *int32, 
 
 //go:noescape
 func csrScatterF32AVX512(dw *float32, dy *float32, values *float32, indices *int32, s *scatter)
+
+//go:noescape
+func factorRowF32AVX512(dst *float32, v *float32, values *float32, indices *int32, nnz int, n int)
+
+//go:noescape
+func factorScatterF32AVX512(gv *float32, sums *float32, v *float32, values *float32, indices *int32, s *factorScatter)
 
 //go:noescape
 func expRowsF32AVX512(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int)
@@ -2214,6 +2226,22 @@ func csrScatterF32(isa ISA, dw *float32, dy *float32, values *float32, indices *
 		csrScatterF32AVX512(dw, dy, values, indices, s)
 	} else {
 		csrScatterF32AVX2(dw, dy, values, indices, s)
+	}
+}
+
+func factorRowF32(isa ISA, dst *float32, v *float32, values *float32, indices *int32, nnz int, n int) {
+	if isa == AVX512 {
+		factorRowF32AVX512(dst, v, values, indices, nnz, n)
+	} else {
+		factorRowF32AVX2(dst, v, values, indices, nnz, n)
+	}
+}
+
+func factorScatterF32(isa ISA, gv *float32, sums *float32, v *float32, values *float32, indices *int32, s *factorScatter) {
+	if isa == AVX512 {
+		factorScatterF32AVX512(gv, sums, v, values, indices, s)
+	} else {
+		factorScatterF32AVX2(gv, sums, v, values, indices, s)
 	}
 }
 

@@ -7807,6 +7807,179 @@ done:
 	VZEROUPPER
 	RET
 
+// func factorRowF32AVX2(dst *float32, v *float32, values *float32, indices *int32, nnz int, n int) 
+TEXT ·factorRowF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ v+8(FP), SI
+	MOVQ values+16(FP), DX
+	MOVQ indices+24(FP), R8
+	MOVQ nnz+32(FP), R9
+	MOVQ n+40(FP), R10
+	MOVQ R10, R11
+	SHLQ $2, R11
+	XORQ AX, AX
+	MOVQ R10, CX
+	SUBQ $8, CX
+	JLT rest
+
+group:
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ BX, BX
+
+term:
+	MOVLQSX (R8)(BX*4), R12
+	IMULQ R11, R12
+	ADDQ SI, R12
+	VBROADCASTSS (DX)(BX*4), Y0
+	VMOVUPS (R12)(AX*1), Y1
+	VMULPS Y1, Y0, Y0
+	VADDPS Y0, Y6, Y6
+	VMULPS Y0, Y0, Y0
+	VADDPS Y0, Y7, Y7
+	INCQ BX
+	CMPQ BX, R9
+	JLT term
+	LEAQ (DI)(R11*1), R12
+	VMOVUPS Y6, (DI)(AX*1)
+	VMOVUPS Y7, (R12)(AX*1)
+	ADDQ $32, AX
+	SUBQ $8, CX
+	JGE group
+
+rest:
+	ADDQ $8, CX
+	JLE done
+
+few:
+	MOVQ $8, R12
+	CMPQ CX, R12
+	CMOVQLT CX, R12
+	NEGQ R12
+	LEAQ tail<>(SB), R13
+	VMOVUPS 32(R13)(R12*4), Y15
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ BX, BX
+
+termFew:
+	MOVLQSX (R8)(BX*4), R12
+	IMULQ R11, R12
+	ADDQ SI, R12
+	VBROADCASTSS (DX)(BX*4), Y0
+	VMASKMOVPS (R12)(AX*1), Y15, Y1
+	VMULPS Y1, Y0, Y0
+	VADDPS Y0, Y6, Y6
+	VMULPS Y0, Y0, Y0
+	VADDPS Y0, Y7, Y7
+	INCQ BX
+	CMPQ BX, R9
+	JLT termFew
+	LEAQ (DI)(R11*1), R12
+	VMASKMOVPS Y6, Y15, (DI)(AX*1)
+	VMASKMOVPS Y7, Y15, (R12)(AX*1)
+	ADDQ $32, AX
+	SUBQ $8, CX
+	JGT few
+
+done:
+	VZEROUPPER
+	RET
+
+// func factorScatterF32AVX2(gv *float32, sums *float32, v *float32, values *float32, indices *int32, s *factorScatter) 
+TEXT ·factorScatterF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ gv+0(FP), DI
+	MOVQ sums+8(FP), SI
+	MOVQ v+16(FP), DX
+	MOVQ values+24(FP), R8
+	MOVQ indices+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ 8(R10), R11
+	SHLQ $2, R11
+	VBROADCASTSS 32(R10), Y7
+	XORQ AX, AX
+	MOVQ 8(R10), CX
+	SUBQ $8, CX
+	JLT rest
+
+group:
+	VMOVUPS (SI)(AX*1), Y0
+	VMOVUPS Y0, Y6
+	XORQ BX, BX
+
+term:
+	MOVLQSX (R9)(BX*4), R12
+	MOVQ R12, R13
+	SUBQ 16(R10), R13
+	CMPQ R13, 24(R10)
+	JCC next
+	IMULQ R11, R12
+	LEAQ (DX)(R12*1), R13
+	ADDQ DI, R12
+	VBROADCASTSS (R8)(BX*4), Y0
+	VMOVUPS (R12)(AX*1), Y1
+	VMULPS Y0, Y7, Y2
+	VMOVUPS (R13)(AX*1), Y3
+	VMULPS Y0, Y3, Y0
+	VSUBPS Y0, Y6, Y0
+	VMULPS Y0, Y2, Y0
+	VADDPS Y0, Y1, Y0
+	VMOVUPS Y0, (R12)(AX*1)
+
+next:
+	INCQ BX
+	CMPQ BX, (R10)
+	JLT term
+	ADDQ $32, AX
+	SUBQ $8, CX
+	JGE group
+
+rest:
+	ADDQ $8, CX
+	JLE done
+
+few:
+	MOVQ $8, R12
+	CMPQ CX, R12
+	CMOVQLT CX, R12
+	NEGQ R12
+	LEAQ tail<>(SB), R13
+	VMOVUPS 32(R13)(R12*4), Y15
+	VMASKMOVPS (SI)(AX*1), Y15, Y0
+	VMOVUPS Y0, Y6
+	XORQ BX, BX
+
+termFew:
+	MOVLQSX (R9)(BX*4), R12
+	MOVQ R12, R13
+	SUBQ 16(R10), R13
+	CMPQ R13, 24(R10)
+	JCC nextFew
+	IMULQ R11, R12
+	LEAQ (DX)(R12*1), R13
+	ADDQ DI, R12
+	VBROADCASTSS (R8)(BX*4), Y0
+	VMASKMOVPS (R12)(AX*1), Y15, Y1
+	VMULPS Y0, Y7, Y2
+	VMASKMOVPS (R13)(AX*1), Y15, Y3
+	VMULPS Y0, Y3, Y0
+	VSUBPS Y0, Y6, Y0
+	VMULPS Y0, Y2, Y0
+	VADDPS Y0, Y1, Y0
+	VMASKMOVPS Y0, Y15, (R12)(AX*1)
+
+nextFew:
+	INCQ BX
+	CMPQ BX, (R10)
+	JLT termFew
+	ADDQ $32, AX
+	SUBQ $8, CX
+	JGT few
+
+done:
+	VZEROUPPER
+	RET
+
 // func expRowsF32AVX2(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int) 
 TEXT ·expRowsF32AVX2(SB), NOSPLIT, $256-48
 	MOVQ e+0(FP), DI

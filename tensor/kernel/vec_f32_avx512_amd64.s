@@ -9425,6 +9425,179 @@ done:
 	VZEROUPPER
 	RET
 
+// func factorRowF32AVX512(dst *float32, v *float32, values *float32, indices *int32, nnz int, n int) 
+TEXT ·factorRowF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ v+8(FP), SI
+	MOVQ values+16(FP), DX
+	MOVQ indices+24(FP), R8
+	MOVQ nnz+32(FP), R9
+	MOVQ n+40(FP), R10
+	MOVQ R10, R11
+	SHLQ $2, R11
+	XORQ AX, AX
+	MOVQ R10, CX
+	SUBQ $16, CX
+	JLT rest
+
+group:
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	XORQ BX, BX
+
+term:
+	MOVLQSX (R8)(BX*4), R12
+	IMULQ R11, R12
+	ADDQ SI, R12
+	VBROADCASTSS (DX)(BX*4), Z0
+	VMOVUPS (R12)(AX*1), Z1
+	VMULPS Z1, Z0, Z0
+	VADDPS Z0, Z20, Z20
+	VMULPS Z0, Z0, Z0
+	VADDPS Z0, Z21, Z21
+	INCQ BX
+	CMPQ BX, R9
+	JLT term
+	LEAQ (DI)(R11*1), R12
+	VMOVUPS Z20, (DI)(AX*1)
+	VMOVUPS Z21, (R12)(AX*1)
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGE group
+
+rest:
+	ADDQ $16, CX
+	JLE done
+
+few:
+	MOVQ $16, R12
+	CMPQ CX, R12
+	CMOVQLT CX, R12
+	MOVL $-1, R13
+	BZHIL R12, R13, R13
+	KMOVW R13, K1
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	XORQ BX, BX
+
+termFew:
+	MOVLQSX (R8)(BX*4), R12
+	IMULQ R11, R12
+	ADDQ SI, R12
+	VBROADCASTSS (DX)(BX*4), Z0
+	VMOVUPS.Z (R12)(AX*1), K1, Z1
+	VMULPS Z1, Z0, Z0
+	VADDPS Z0, Z20, Z20
+	VMULPS Z0, Z0, Z0
+	VADDPS Z0, Z21, Z21
+	INCQ BX
+	CMPQ BX, R9
+	JLT termFew
+	LEAQ (DI)(R11*1), R12
+	VMOVUPS Z20, K1, (DI)(AX*1)
+	VMOVUPS Z21, K1, (R12)(AX*1)
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT few
+
+done:
+	VZEROUPPER
+	RET
+
+// func factorScatterF32AVX512(gv *float32, sums *float32, v *float32, values *float32, indices *int32, s *factorScatter) 
+TEXT ·factorScatterF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ gv+0(FP), DI
+	MOVQ sums+8(FP), SI
+	MOVQ v+16(FP), DX
+	MOVQ values+24(FP), R8
+	MOVQ indices+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ 8(R10), R11
+	SHLQ $2, R11
+	VBROADCASTSS 32(R10), Z21
+	XORQ AX, AX
+	MOVQ 8(R10), CX
+	SUBQ $16, CX
+	JLT rest
+
+group:
+	VMOVUPS (SI)(AX*1), Z0
+	VMOVUPS Z0, Z20
+	XORQ BX, BX
+
+term:
+	MOVLQSX (R9)(BX*4), R12
+	MOVQ R12, R13
+	SUBQ 16(R10), R13
+	CMPQ R13, 24(R10)
+	JCC next
+	IMULQ R11, R12
+	LEAQ (DX)(R12*1), R13
+	ADDQ DI, R12
+	VBROADCASTSS (R8)(BX*4), Z0
+	VMOVUPS (R12)(AX*1), Z1
+	VMULPS Z0, Z21, Z2
+	VMOVUPS (R13)(AX*1), Z3
+	VMULPS Z0, Z3, Z0
+	VSUBPS Z0, Z20, Z0
+	VMULPS Z0, Z2, Z0
+	VADDPS Z0, Z1, Z0
+	VMOVUPS Z0, (R12)(AX*1)
+
+next:
+	INCQ BX
+	CMPQ BX, (R10)
+	JLT term
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGE group
+
+rest:
+	ADDQ $16, CX
+	JLE done
+
+few:
+	MOVQ $16, R12
+	CMPQ CX, R12
+	CMOVQLT CX, R12
+	MOVL $-1, R13
+	BZHIL R12, R13, R13
+	KMOVW R13, K1
+	VMOVUPS.Z (SI)(AX*1), K1, Z0
+	VMOVUPS Z0, Z20
+	XORQ BX, BX
+
+termFew:
+	MOVLQSX (R9)(BX*4), R12
+	MOVQ R12, R13
+	SUBQ 16(R10), R13
+	CMPQ R13, 24(R10)
+	JCC nextFew
+	IMULQ R11, R12
+	LEAQ (DX)(R12*1), R13
+	ADDQ DI, R12
+	VBROADCASTSS (R8)(BX*4), Z0
+	VMOVUPS.Z (R12)(AX*1), K1, Z1
+	VMULPS Z0, Z21, Z2
+	VMOVUPS.Z (R13)(AX*1), K1, Z3
+	VMULPS Z0, Z3, Z0
+	VSUBPS Z0, Z20, Z0
+	VMULPS Z0, Z2, Z0
+	VADDPS Z0, Z1, Z0
+	VMOVUPS Z0, K1, (R12)(AX*1)
+
+nextFew:
+	INCQ BX
+	CMPQ BX, (R10)
+	JLT termFew
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT few
+
+done:
+	VZEROUPPER
+	RET
+
 // func expRowsF32AVX512(e *float32, x *float32, largest *float32, sum *float32, rows int, cols int) 
 TEXT ·expRowsF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ e+0(FP), DI

@@ -192,6 +192,14 @@ func csrScatterF32(isa ISA, dw *float32, dy *float32, values *float32, indices *
 	panic(noAssembly)
 }
 
+func factorRowF32(isa ISA, dst *float32, v *float32, values *float32, indices *int32, nnz int, n int) {
+	panic(noAssembly)
+}
+
+func factorScatterF32(isa ISA, gv *float32, sums *float32, v *float32, values *float32, indices *int32, s *factorScatter) {
+	panic(noAssembly)
+}
+
 func expRowsF32(isa ISA, e *float32, x *float32, largest *float32, sum *float32, rows int, cols int) {
 	panic(noAssembly)
 }

@@ -77,6 +77,68 @@ func csrScatter(c *code) { // DI dw, SI dy, DX values, R8 indices, R9 s
 	c.line("RET")
 }
 
+// factorRow leaves sums of products in dst, and those of their squares beside them: a row of dst has 2n cells, one of v n.
+func factorRow(c *code) { // DI dst, SI v, DX values, R8 indices, R9 nnz, R10 n
+	c.line("MOVQ R10, R11")
+	c.line("SHLQ $%d, R11", map[int]int{4: 2, 8: 3}[c.elem])
+	c.columns("R10", 1, func(_ int, suffix string) {
+		sum, squares := c.named(c.v(c.firstAcc())), c.named(c.v(c.firstAcc()+1))
+		for j := range 2 {
+			c.line("VXOR%s %s, %s, %s", c.f(), c.acc(j), c.acc(j), c.acc(j))
+		}
+		c.line("XORQ BX, BX")
+		c.label("term" + suffix)
+		c.line("MOVLQSX (R8)(BX*4), R12")
+		c.line("IMULQ R11, R12")
+		c.line("ADDQ SI, R12")
+		p := c.mul(c.emit('v', "VBROADCAST"+c.ss(), fmt.Sprintf("(DX)(BX*%d)", c.elem)), c.load("R12"))
+		c.into(sum, "VADD"+c.f(), p, sum)
+		c.into(squares, "VADD"+c.f(), c.mul(p, p), squares)
+		c.print(c.w, c.firstAcc())
+		c.line("INCQ BX")
+		c.line("CMPQ BX, R9")
+		c.line("JLT term%s", suffix)
+		c.line("LEAQ (DI)(R11*1), R12")
+		c.store(sum, "DI")
+		c.store(squares, "R12")
+		c.print(c.w, c.firstAcc())
+	})
+	c.line("VZEROUPPER")
+	c.line("RET")
+}
+
+// factorScatter leaves out columns as csrScatter does; the fields of s are at multiples of 8.
+func factorScatter(c *code) { // DI gv, SI sums, DX v, R8 values, R9 indices, R10 s
+	const nnz, n, from, count, deriv = "(R10)", "8(R10)", "16(R10)", "24(R10)", "32(R10)"
+	c.line("MOVQ %s, R11", n)
+	c.line("SHLQ $%d, R11", map[int]int{4: 2, 8: 3}[c.elem])
+	c.line("VBROADCAST%s %s, %s", c.ss(), deriv, c.acc(1))
+	c.columns(n, 1, func(_ int, suffix string) {
+		sum, d := c.named(c.acc(0)), c.named(c.acc(1))
+		c.into(sum, "VMOVU"+c.f(), c.load("SI"))
+		c.print(c.w, c.firstAcc())
+		c.line("XORQ BX, BX")
+		c.label("term" + suffix)
+		c.line("MOVLQSX (R9)(BX*4), R12")
+		c.line("MOVQ R12, R13")
+		c.line("SUBQ %s, R13", from)
+		c.line("CMPQ R13, %s", count)
+		c.line("JCC next%s", suffix)
+		c.line("IMULQ R11, R12")
+		c.line("LEAQ (DX)(R12*1), R13")
+		c.line("ADDQ DI, R12")
+		x := c.emit('v', "VBROADCAST"+c.ss(), fmt.Sprintf("(R8)(BX*%d)", c.elem))
+		c.store(c.add(c.load("R12"), c.mul(c.mul(d, x), c.sub(sum, c.mul(c.load("R13"), x)))), "R12")
+		c.print(c.w, c.firstAcc())
+		c.label("next" + suffix)
+		c.line("INCQ BX")
+		c.line("CMPQ BX, %s", nnz)
+		c.line("JLT term%s", suffix)
+	})
+	c.line("VZEROUPPER")
+	c.line("RET")
+}
+
 // poolRow is a row of windows, all of one size; the fields of s are at multiples of 8. A cell wins if it is not less or equal (so a
 // NaN does) unless the winner is a NaN.
 func poolRow(c *code) { // DI y, SI arg, DX x, R8 s
