@@ -110,6 +110,13 @@ func (s *State) stepGathered(worker int) {
 		g.rows[i] = int32(uint32(key))
 	}
 	rows, u, p, slots := g.rows[:len(g.keys)], s.scratch[worker][:n], g.p[:n], s.views[worker]
+	if cols > 1 { // single cells are copied as fast as they come
+		kernel.FetchRows(s.g.Flat[from:to], rows, cols)
+		kernel.FetchRows(s.p.Flat[from:to], rows, cols)
+		for _, v := range s.slots {
+			kernel.FetchRows(v[from:to], rows, cols)
+		}
+	}
 	kernel.GatherRows(u, s.g.Flat[from:to], rows, cols)
 	kernel.GatherRows(p, s.p.Flat[from:to], rows, cols)
 	for k, v := range s.slots {

@@ -24,10 +24,11 @@ type Gatherer interface {
 
 var _ Gatherer = (*optim.Rule)(nil)
 
-// gatherCells is how many cells of rows are gathered at a time, at most, and gatherShort how many a row may have.
 const (
-	gatherCells = 4096
-	gatherShort = 256
+	gatherCells = 4096 // of rows are gathered at a time, at most
+	gatherRows  = 1024 // rows of them: what is kept of each has cache lines of its own, and those of all are to stay in the second-level cache
+	gatherShort = 256  // cells of a row, at most
+	fetchAt     = 64   // rows are asked for at a time, a power of two
 )
 
 // A gather is the rows of a round that are stepped together, and room for what is gathered of them: a lane has one for all shards of a table.
@@ -53,7 +54,7 @@ func newGather(t *table) *gather {
 		return nil
 	}
 	g := &gather{opt: opt, cols: int(t.spec.Cols)}
-	cells := gatherCells / g.cols * g.cols
+	cells := min(gatherCells/g.cols, gatherRows) * g.cols
 	spec := t.layout.Spec(0)
 	spec.Shape = []int{cells}
 	var err error
@@ -161,6 +162,9 @@ func (s *shard[T]) stepShort(p *roundPart) {
 			}
 		}
 		g.segs = append(g.segs, int32(row-s.first))
+		if n := len(g.segs); n%fetchAt == 0 {
+			s.fetch(g.segs[n-fetchAt:])
+		}
 		if at+2*g.cols > len(g.sums) {
 			s.stepGathered(p)
 		}
@@ -205,6 +209,15 @@ func (g *gather) inOrder(least, most uint32) []int32 {
 	return rows
 }
 
+// fetch has what is kept of these rows come from memory, while others are summed.
+func (s *shard[T]) fetch(rows []int32) {
+	kernel.FetchRows(s.live.steps, rows, 1)
+	kernel.FetchRows(s.live.cells, rows, s.t.gather.cols)
+	for _, v := range s.live.slots {
+		kernel.FetchRows(v, rows, s.t.gather.cols)
+	}
+}
+
 // stepGathered steps the rows of g.
 func (s *shard[T]) stepGathered(p *roundPart) {
 	g, live := s.t.gather, s.live
@@ -215,6 +228,7 @@ func (s *shard[T]) stepGathered(p *roundPart) {
 	cells := any(live.cells).([]float32)
 	rows, m := g.segs, n*g.cols
 	x, d, slots := g.p[:m], g.sums[:m], s.views[:0]
+	s.fetch(rows[n&^(fetchAt-1):])
 	least, most := uint32(math.MaxUint32), uint32(0)
 	for i, seg := range rows {
 		k := live.steps[seg]
