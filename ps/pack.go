@@ -61,18 +61,20 @@ func (d *deltas[T]) rowSections(emit emitter) {
 		}
 		for len(order) > 0 {
 			k := min(most, len(order))
-			c := section{table: d.t.id, shard: shard, form: formRows, part: d.part, rows: make([]int64, 0, k), n: k * n}
-			cells := make([]T, 0, k*n)
-			if i := int(order[0]); !d.mixed && int(order[k-1]) == i+k-1 { // as they came
-				c.rows, cells = append(c.rows, d.rows[i:i+k]...), append(cells, d.arena[i*n:(i+k)*n]...)
+			c := section{table: d.t.id, shard: shard, form: formRows, part: d.part, n: k * n}
+			if i := int(order[0]); !d.mixed && int(order[k-1]) == i+k-1 { // as they came: from where they lie
+				c.rows, c.cells = d.rows[i:i+k:i+k], raw.Bytes(d.arena[i*n:(i+k)*n])
+				emit(c, d.hold)
 			} else {
+				cells := make([]T, 0, k*n)
+				c.rows = make([]int64, 0, k)
 				for _, i := range order[:k] {
 					c.rows = append(c.rows, d.rows[i])
 					cells = append(cells, d.short(i)...)
 				}
+				c.cells = raw.Bytes(cells)
+				emit(c, nil)
 			}
-			c.cells = raw.Bytes(cells)
-			emit(c, nil)
 			order = order[k:]
 		}
 	})

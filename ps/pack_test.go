@@ -53,6 +53,42 @@ func TestSparseSections(t *testing.T) {
 	}
 }
 
+// TestRowsWhereTheyLie: rows that came in ascending order are sent from where they lie, which is held meanwhile, and others as copies in that order.
+func TestRowsWhereTheyLie(t *testing.T) {
+	p := Placement{Directory: dirName(), Servers: []Name{serverName(0)}, Clients: []Name{clientName(0)}, ShardsEach: 2}.withDefaults()
+	d := Definition{Spec: Spec{Name: "t", Rows: 1000, Cols: 3}}
+	d.Owners = p.owners(0, newCut(&d.Spec, &p).shards)
+	for _, mixed := range []bool{false, true} {
+		buf := newDeltas[float32](newClientTable(newTable(&d, &p)), 0)
+		for i := range int64(100) {
+			row := 7 * i
+			if mixed {
+				row = 7 * (99 - i)
+			}
+			for c := range int64(3) {
+				buf.inc(row, c, float32(row+c))
+			}
+		}
+		next, shards := int64(0), 0
+		buf.sections(func(c section, h *hold) {
+			shards++
+			x := raw.Of[float32](c.cells)
+			if lies := &x[0] == &buf.arena[next/7*3]; lies == mixed || lies != (h == buf.hold) || mixed != (h == nil) {
+				t.Errorf("mixed=%v: shard %d is sent from where it lies: %v, held %v", mixed, c.shard, lies, h != nil)
+			}
+			for i, row := range c.rows {
+				if row != next || !slices.Equal(x[3*i:3*i+3], []float32{float32(row), float32(row + 1), float32(row + 2)}) {
+					t.Fatalf("mixed=%v: row %d is %v, and row %d comes next", mixed, row, x[3*i:3*i+3], next)
+				}
+				next += 7
+			}
+		})
+		if next != 700 || shards != 2 {
+			t.Errorf("mixed=%v: rows below %d of %d shards", mixed, next, shards)
+		}
+	}
+}
+
 // TestStepRows: rows that are stepped by themselves come to the bits that they come to among others.
 func TestStepRows(t *testing.T) {
 	for _, optimizer := range []string{"sgd rate=0.1", "adam rate=0.01"} {

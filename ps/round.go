@@ -307,7 +307,7 @@ func (c *ClientState) pack(o *laneBatch, l *laneLink, s section, h *hold) {
 	if k := len(o.pieces); k > 0 {
 		b = o.pieces[k-1]
 	}
-	alone := h != nil && len(s.cells) >= inPlace // sent from where it lies
+	alone := h != nil && s.form == formRange && len(s.cells) >= inPlace // nothing but the cells, which are sent from where they lie
 	switch {
 	case b != nil && o.alone && s.small() && len(b.secs) <= besideSections:
 		s.beside = true
