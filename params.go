@@ -53,6 +53,11 @@ func (g Gradient) Tensor(i int) []float32 { from, to := g.Layout.Range(i); retur
 // into the gradient's own memory.
 func (g Gradient) Touch(i int, rows []int32) {
 	g.Rows[i] = append(g.Rows[i][:0], rows...)
+	g.ZeroRows(i, rows)
+}
+
+// ZeroRows zeroes the cells of these rows of tensor i.
+func (g Gradient) ZeroRows(i int, rows []int32) {
 	cells, cols := g.Tensor(i), g.Layout.Cols(i)
 	switch cols { // of the widths that most sparse models have: a call for each row would take longer than the rest
 	case 1:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/graph"
@@ -27,9 +26,7 @@ type fm struct {
 
 	rows    rowScratch
 	sums    []float32 // rows × 2 factors: those of kernel.FactorSums
-	touched []int32
-	seen    *kernel.Seen
-	sample  []int32 // of the columns of a batch
+	parts   columnParts
 	call    fmCall
 	score   func(i, worker int) // m.runScore, bound once
 	begun   func(i, worker int) // m.runBegun, bound once
@@ -38,14 +35,12 @@ type fm struct {
 
 // A fmCall is what the tiles of one call of Grad or Predict work on.
 type fmCall struct {
-	x      kernel.CSR[float32]
-	bias   float32
-	w, v   []float32
-	g      trivium.Gradient
-	gw, gv []float32
-	tile   int       // rows that a thread takes at a time
-	out    []float32 // scores
-	cuts   []int     // part i of the columns begins at cuts[i]
+	x    kernel.CSR[float32]
+	bias float32
+	w, v []float32
+	g    trivium.Gradient
+	tile int       // rows that a thread takes at a time
+	out  []float32 // scores
 }
 
 const (
@@ -96,9 +91,7 @@ func FM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 		return nil, err
 	}
 	m.score, m.begun, m.columns = m.runScore, m.runBegun, m.runColumns
-	if sparse {
-		m.seen = kernel.NewSeen(in.Columns())
-	}
+	m.parts = newColumnParts(in.Columns(), sparse)
 	return m, nil
 }
 
@@ -130,13 +123,8 @@ func (m *fm) begin(p trivium.Params, b *trivium.Batch) error {
 // tiles is how many tiles of rows there are.
 func (c *fmCall) tiles() int { return (c.x.Rows() + c.tile - 1) / c.tile }
 
-const (
-	// fmTile is the number of factors of the entries of a tile of rows: some 10 µs, where a hand-over takes about 1.
-	fmTile = 2048
-
-	// fmSample is how many entries of a batch tell where to cut its columns, for parts with as many entries.
-	fmSample = 256
-)
+// fmTile is the number of factors of the entries of a tile of rows: some 10 µs, where a hand-over takes about 1.
+const fmTile = 2048
 
 func (m *fm) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
 	if err := m.begin(p, &b); err != nil {
@@ -147,10 +135,12 @@ func (m *fm) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g triviu
 	}
 	z := m.rows.deriv
 	m.call.out = z
-	m.call.g, m.call.gw, m.call.gv = g, g.Tensor(fmW), g.Tensor(fmV)
+	m.call.g = g
 	m.cpu.Pool.Run(1+m.call.tiles(), m.begun)
 	m.loss.point(m.rows.loss, m.rows.deriv, z, m.rows.target, b.Weights)
-	m.cpu.Pool.Run(len(m.call.cuts)-1, m.columns)
+	m.parts.names(g, fmW)
+	m.parts.names(g, fmV)
+	m.cpu.Pool.Run(m.parts.parts(), m.columns)
 	g.Tensor(fmB)[0] = kernel.Sum(m.cpu.ISA, m.rows.deriv)
 	if ready != nil {
 		for i := range m.layout.Tensors() {
@@ -160,40 +150,14 @@ func (m *fm) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g triviu
 	return sum64(m.rows.loss), b.WeightSum(), nil
 }
 
-// runBegun is what the gradient waits for: one thread makes room in it and cuts its columns, while others score the rows.
+// runBegun is what the gradient waits for: one thread divides the columns, while others score the rows.
 func (m *fm) runBegun(i, worker int) {
 	if i > 0 {
 		m.runScore(i-1, worker)
 		return
 	}
-	c := &m.call
-	entries := c.x.Indices[c.x.Indptr[0]:c.x.Indptr[c.x.Rows()]]
-	if m.layout.Spec(fmW).RowSparse {
-		m.touched = kernel.Touched(m.touched[:0], entries, m.seen)
-		c.g.Touch(fmW, m.touched)
-		c.g.Touch(fmV, m.touched)
-	} else {
-		clear(c.gw)
-		clear(c.gv)
-	}
-	m.cut(entries)
-}
-
-// cut cuts the columns, a part for each thread with about as many of these entries.
-func (m *fm) cut(entries []int32) {
-	c, parts := &m.call, m.cpu.Pool.Width()
-	c.cuts = append(c.cuts[:0], 0)
-	if parts > 1 && len(entries) > 0 {
-		m.sample = m.sample[:0]
-		for e := 0; e < len(entries); e += (len(entries) + fmSample - 1) / fmSample {
-			m.sample = append(m.sample, entries[e])
-		}
-		slices.Sort(m.sample)
-		for i := 1; i < parts; i++ {
-			c.cuts = append(c.cuts, int(m.sample[i*len(m.sample)/parts]))
-		}
-	}
-	c.cuts = append(c.cuts, len(c.w))
+	x := &m.call.x
+	m.parts.cut(x.Indices[x.Indptr[0]:x.Indptr[x.Rows()]], m.cpu.Pool.Width())
 }
 
 // runScore scores a tile of rows. While it is at one, what the next needs comes from memory.
@@ -226,9 +190,10 @@ func (m *fm) runScore(tile, _ int) {
 // runColumns computes the gradient of a part of the columns: d score / d w_j = x_j, and d score / d v_jf = x_j (s_f − v_jf x_j).
 func (m *fm) runColumns(part, _ int) {
 	c := &m.call
-	from, to := c.cuts[part], c.cuts[part+1]
-	kernel.SparseMatMulT(m.cpu.ISA, c.gw, 1, c.x, m.rows.deriv, 1, 1, from, to)
-	kernel.FactorGrads(m.cpu.ISA, c.gv, c.x, m.rows.deriv, m.sums, c.v, m.factors, from, to)
+	from, to := m.parts.zero(c.g, fmW, part)
+	m.parts.zero(c.g, fmV, part)
+	kernel.SparseMatMulT(m.cpu.ISA, c.g.Tensor(fmW), 1, c.x, m.rows.deriv, 1, 1, from, to)
+	kernel.FactorGrads(m.cpu.ISA, c.g.Tensor(fmV), c.x, m.rows.deriv, m.sums, c.v, m.factors, from, to)
 }
 
 func (m *fm) Predict(_ context.Context, p trivium.Params, b trivium.Batch, scores []float32) error {

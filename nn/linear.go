@@ -32,8 +32,7 @@ type linear struct {
 	cuts    []int                       // the runs of leaves of a call
 	call    linearCall
 	near    []float32 // rows that lay apart, of Descend
-	touched []int32
-	seen    *kernel.Seen
+	sparse  columnParts
 }
 
 // rowScratch holds one value a row.
@@ -137,9 +136,10 @@ func newLinear(loss pointLoss, s trivium.Schema, cpu *tensor.CPU) (trivium.Model
 		m.trees = append(m.trees, &w.tree)
 		w.derive = func(first int, z []float32) { m.derive(w.first+first, z) }
 	}
-	m.leaves, m.sums, m.scores, m.begun = m.runLeaves, m.runSums, m.runScores, m.runBegun
-	if m.layout.Spec(0).RowSparse {
-		m.seen = kernel.NewSeen(in.Columns())
+	m.leaves, m.sums, m.scores = m.runLeaves, m.runSums, m.runScores
+	if in.Form == trivium.CSR {
+		m.begun = m.runBegun
+		m.sparse = newColumnParts(in.Columns(), m.layout.Spec(0).RowSparse)
 	}
 	return m, nil
 }
@@ -255,7 +255,7 @@ func (m *linear) derive(first int, z []float32) {
 	copy(z, d)
 }
 
-// sparseGrad adds row by row: entries are few, and a scatter has no second owner.
+// sparseGrad adds row by row, on one thread: to divide so few cells costs more than it saves.
 func (m *linear) sparseGrad(g trivium.Gradient) {
 	c := &m.call
 	c.g = g
@@ -274,12 +274,9 @@ func (m *linear) runBegun(i, worker int) {
 		return
 	}
 	c := &m.call
-	if !m.layout.Spec(0).RowSparse {
-		clear(c.g.Tensor(0))
-		return
-	}
-	m.touched = kernel.Touched(m.touched[:0], c.x.Index[c.x.Ptr[0]:c.x.Ptr[c.rows]], m.seen)
-	c.g.Touch(0, m.touched)
+	m.sparse.cut(c.x.Index[c.x.Ptr[0]:c.x.Ptr[c.rows]], 1)
+	m.sparse.names(c.g, 0)
+	m.sparse.zero(c.g, 0, 0)
 }
 
 func (m *linear) runSparse(from, to int) {
