@@ -92,7 +92,7 @@ func sparseBatch(rows int) (trivium.Schema, trivium.Batch) {
 // BenchmarkSparseGrad is one gradient of a million columns of which each batch has a few thousand, on one core and on all.
 func BenchmarkSparseGrad(b *testing.B) {
 	schema, all := sparseBatch(10_000)
-	for _, model := range []string{"logistic", "fm:8", "fm:16"} {
+	for _, model := range []string{"logistic", "fm:8", "fm:16", "mlp:16"} {
 		for _, threads := range []int{1, 0} {
 			for _, rows := range []int{100, 1000} {
 				b.Run(fmt.Sprintf("%s/threads=%d/rows=%d", model, threads, rows), func(b *testing.B) {

@@ -26,8 +26,8 @@ type Net struct {
 	predict step // inputs → scores
 	judge   step // scores, labels, weights → weighted losses
 	vars    []*graph.Variable
-	tensors []int // per fetch of train after the losses: its tensor; -1 for the rows and values of a row-sparse one
-	sparse  []sparseGrad
+	tensors []int // per fetch of train after the losses: its tensor; -1 for what the gradient of a row-sparse one is made of
+	sparse  []*sparseGrad
 	still   []int // row-sparse tensors that no gradient reaches: frozen, or not part of the loss
 
 	losses, scores *tensor.Tensor
@@ -94,10 +94,11 @@ func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 			return nil, errors.New("nn: the Scores of a net depend on its input \"label\", and predictions are made without labels")
 		}
 	}
-	if err := n.layOut(forward); err != nil {
+	readers := rowReaders(forward)
+	if err := n.layOut(forward, readers); err != nil {
 		return nil, err
 	}
-	fetches := append([]graph.Value{weighted}, n.gradients(forward, total)...)
+	fetches := append([]graph.Value{weighted}, n.gradients(forward, readers, total)...)
 	if n.g, err = b.Build(); err != nil {
 		return nil, err
 	}
@@ -142,8 +143,8 @@ func checkSpec(s NetSpec) (width int, err error) {
 	return width, nil
 }
 
-// layOut makes the Layout of the graph's Variables.
-func (n *Net) layOut(g *graph.Graph) (err error) {
+// layOut makes the Layout of the graph's Variables, of which those with a reader are row-sparse if they have many rows.
+func (n *Net) layOut(g *graph.Graph, readers []*graph.Node) (err error) {
 	n.vars = g.Variables()
 	if len(n.vars) == 0 {
 		return errors.New("nn: the graph of a net has no Variables: there is nothing to train")
@@ -158,10 +159,8 @@ func (n *Net) layOut(g *graph.Graph) (err error) {
 			specs[i].Decay = 1
 		}
 	}
-	for _, id := range sparseOnly(g) {
-		if specs[id].Shape[0] >= sparseRows {
-			specs[id].RowSparse = true
-		}
+	for i, reader := range readers {
+		specs[i].RowSparse = reader != nil && specs[i].Shape[0] >= sparseRows
 	}
 	n.layout, err = newLayout(specs...)
 	return err
@@ -185,17 +184,17 @@ func readsOf(g *graph.Graph) [][]graph.Value {
 }
 
 // gradients adds the gradient nodes of total to the graph and returns what a training step fetches after the losses: one value for
-// each dense tensor, zeros for one that the loss does not depend on; then rows and values of each row-sparse one.
-func (n *Net) gradients(g *graph.Graph, total graph.Value) []graph.Value {
-	var dense, sparse []graph.Value
-	var owner, table []int // of dense, of sparse
+// each dense tensor, zeros for one that the loss does not depend on; then what the gradient of each row-sparse one is made of.
+func (n *Net) gradients(g *graph.Graph, readers []*graph.Node, total graph.Value) []graph.Value {
+	var dense, made []graph.Value // made: what the readers of row-sparse tensors make
+	var owner, table []int        // of dense, of made
 	for i, reads := range readsOf(g) {
 		switch rows := n.layout.Spec(i).RowSparse; {
 		case rows && !n.vars[i].Trainable:
 			n.still = append(n.still, i)
 		case !n.vars[i].Trainable:
 		case rows:
-			sparse, table = append(sparse, reads...), append(table, i)
+			made, table = append(made, g.Value(readers[i].ID, 0)), append(table, i)
 		default:
 			for _, r := range reads {
 				dense, owner = append(dense, r), append(owner, i)
@@ -211,13 +210,14 @@ func (n *Net) gradients(g *graph.Graph, total graph.Value) []graph.Value {
 		}
 	}
 	var rows, fetches []graph.Value
-	for k, grad := range autodiff.Gradients(total, sparse, autodiff.Options{}) {
-		if grad.Rows.IsZero() {
-			n.still = append(n.still, table[k])
+	for k, grad := range autodiff.Gradients(total, made, autodiff.Options{Dense: true}) {
+		i := table[k]
+		if grad.Dense.IsZero() {
+			n.still = append(n.still, i)
 			continue
 		}
-		n.sparse = append(n.sparse, newSparseGrad(n.layout, table[k], grad))
-		rows = append(rows, grad.Rows, grad.Values)
+		s := newSparseGrad(n.layout, i, readers[i], grad.Dense)
+		n.sparse, rows = append(n.sparse, s), append(rows, s.fetches...)
 	}
 	for i, v := range n.vars {
 		if n.layout.Spec(i).RowSparse {
@@ -291,8 +291,8 @@ func (n *Net) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g tri
 	if err != nil {
 		return 0, 0, err
 	}
-	for i := range n.sparse {
-		if err := n.sparse[i].attach(n.train.feeds); err != nil {
+	for _, s := range n.sparse {
+		if err := s.attach(n.train.feeds); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -302,10 +302,10 @@ func (n *Net) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g tri
 	if err != nil {
 		return 0, 0, err
 	}
-	for i := range n.sparse {
-		n.sparse[i].scatter(n.cpu.ISA, g)
+	for _, s := range n.sparse {
+		s.scatter(n.cpu, g)
 		if ready != nil {
-			ready(n.sparse[i].tensor)
+			ready(s.tensor)
 		}
 	}
 	for _, i := range n.still {
@@ -408,8 +408,8 @@ func (n *Net) destination(g trivium.Gradient) ([]*tensor.Tensor, error) {
 		}
 		d.dst = append(d.dst, t)
 	}
-	for i := range n.sparse {
-		d.dst = append(d.dst, n.sparse[i].rows, n.sparse[i].values)
+	for _, s := range n.sparse {
+		d.dst = append(d.dst, s.dst...)
 	}
 	if len(n.dsts) == destinations {
 		n.dsts = n.dsts[:0]
@@ -419,9 +419,9 @@ func (n *Net) destination(g trivium.Gradient) ([]*tensor.Tensor, error) {
 }
 
 // grown returns s with length n, in new memory if it must.
-func grown(s []float32, n int) []float32 {
+func grown[T any](s []T, n int) []T {
 	if cap(s) < n {
-		return make([]float32, n)
+		return make([]T, n)
 	}
 	return s[:n]
 }

@@ -1,92 +1,127 @@
 package nn
 
 import (
-	"slices"
+	"errors"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/graph"
-	"github.com/trivium-ml/trivium/graph/autodiff"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
-// sparseOnly lists the Variables, by position, that are read once and only by an operation whose gradient names rows, as many as a batch
-// has of something.
-func sparseOnly(g *graph.Graph) []int {
+// rowReaders returns, for each Variable that is read once and only by an operation whose gradient names rows, as many as a batch has of
+// something, that operation: a product with a sparse matrix, or Gather. For others it is nil.
+func rowReaders(g *graph.Graph) []*graph.Node {
 	counted := map[graph.Dim]bool{} // axes whose size a feed tells
 	for _, v := range g.Inputs() {
 		if s := v.Shape(); len(s) > 0 && !s[0].Fixed() {
 			counted[s[0]] = true
 		}
 	}
-	names := func(node *graph.Node, i int) bool {
-		if !(node.Op.Name == "SparseMatMul" && i == 3 || node.Op.Name == "Gather" && i == 0) {
-			return false
-		}
-		rows := node.Inputs[1].Type()
-		return rows.DType == graph.I32 && len(rows.Shape) == 1 && counted[rows.Shape[0]]
+	list := func(v graph.Value, t graph.DType) bool {
+		typ := v.Type()
+		return typ.DType == t && len(typ.Shape) == 1 && counted[typ.Shape[0]]
 	}
-	readers := map[graph.Value][]bool{} // of each value: whether the gradient of the reader names rows
+	names := func(node *graph.Node, i int) bool {
+		switch node.Op.Name {
+		case "SparseMatMul":
+			return i == 3 && list(node.Inputs[0], graph.I64) && list(node.Inputs[1], graph.I32)
+		case "Gather":
+			return i == 0 && list(node.Inputs[1], graph.I32)
+		}
+		return false
+	}
+	type reader struct {
+		node *graph.Node
+		rows bool
+	}
+	readers := map[graph.Value][]reader{} // of each value
 	for node := range g.Nodes() {
 		for i, v := range node.Inputs {
-			readers[v] = append(readers[v], names(node, i))
+			readers[v] = append(readers[v], reader{node, names(node, i)})
 		}
 	}
-	var ids []int
+	found := make([]*graph.Node, len(g.Variables()))
 	for i, reads := range readsOf(g) {
-		if len(reads) == 1 && slices.Equal(readers[reads[0]], []bool{true}) {
-			ids = append(ids, i)
+		if len(reads) == 1 && len(readers[reads[0]]) == 1 && readers[reads[0]][0].rows {
+			found[i] = readers[reads[0]][0].node
 		}
 	}
-	return ids
+	return found
 }
 
-// A sparseGrad is a gradient that a step fetches as rows, which may repeat, and their values. It is added up in the touched rows of
-// the caller's gradient.
+// A sparseGrad is the gradient of a row-sparse tensor, which is a sparse matrix, transposed, times the gradient dy of what its reader made. The matrix
+// is that of the product, or has a one in each row where the reader is Gather. It is added up in the touched rows of the caller's gradient, by each
+// thread in some.
 type sparseGrad struct {
-	tensor       int
-	cols         int
-	axis         graph.Dim // of the entries
-	rows, values *tensor.Tensor
-	flat         []float32
+	tensor, cols int
+	fetches      []graph.Value // indices and dy; of a product row pointers and values too
+	dst          []*tensor.Tensor
+	ptr          []int64
 	ids          []int32
-	touched      []int32
-	seen         *kernel.Seen
+	values, dy   []float32
+	parts        columnParts
+	run          func(part, worker int) // s.add of the call of scatter under way, bound once
+	isa          kernel.ISA
+	g            trivium.Gradient
 }
 
-// newSparseGrad prepares for what a step fetches of grad, the gradient of tensor i.
-func newSparseGrad(l *trivium.Layout, i int, grad autodiff.Grad) sparseGrad {
-	cols := l.Cols(i)
-	return sparseGrad{
-		tensor: i, cols: cols, axis: grad.Rows.Shape()[0],
-		rows:   tensor.New(tensor.I32, 0),
-		values: tensor.New(tensor.F32, append([]int{0}, l.Spec(i).Shape[1:]...)...), // a row may have any axes
-		seen:   kernel.NewSeen(l.Rows(i)),
+// newSparseGrad prepares for the gradient of tensor i, which reader reads, where dy is that of what it made.
+func newSparseGrad(l *trivium.Layout, i int, reader *graph.Node, dy graph.Value) *sparseGrad {
+	s := &sparseGrad{tensor: i, cols: l.Cols(i), fetches: []graph.Value{reader.Inputs[1], dy}, parts: newColumnParts(l.Rows(i), true)}
+	if reader.Op.Name == "SparseMatMul" {
+		s.fetches = append(s.fetches, reader.Inputs[0], reader.Inputs[2])
 	}
+	for _, v := range s.fetches {
+		dims := make([]int, len(v.Shape()))
+		for k, d := range v.Shape()[1:] { // a row may have any axes
+			dims[k+1] = d.N
+		}
+		s.dst = append(s.dst, tensor.New(v.Type().DType, dims...))
+	}
+	s.run = s.add
+	return s
 }
 
-// attach makes room for as many rows as the feed with the same axis has entries.
+// attach makes room for what is fetched, of as many entries and rows as the feeds with the same axes have.
 func (s *sparseGrad) attach(feeds []feed) error {
-	n := 0
-	for i := range feeds {
-		if feeds[i].axis == s.axis {
-			n = feeds[i].t.Dim(0)
+	count := func(v graph.Value) (n int) {
+		for i := range feeds {
+			if feeds[i].axis == v.Shape()[0] {
+				n = feeds[i].t.Dim(0)
+			}
+		}
+		return n
+	}
+	n := count(s.fetches[0])
+	rows := n
+	s.ids, s.values = grown(s.ids, n), grown(s.values, n)
+	if len(s.dst) > 2 {
+		rows = count(s.fetches[2]) - 1
+		s.ptr = grown(s.ptr, rows+1)
+		if err := errors.Join(tensor.Attach(s.dst[2], s.ptr, rows+1), tensor.Attach(s.dst[3], s.values, n)); err != nil {
+			return err
+		}
+	} else {
+		s.ptr = grown(s.ptr, n+1)
+		for k := range s.values {
+			s.ptr[k+1], s.values[k] = int64(k+1), 1
 		}
 	}
-	s.flat = grown(s.flat, n*s.cols)
-	if cap(s.ids) < n {
-		s.ids = make([]int32, n)
-	}
-	s.ids = s.ids[:n]
-	if err := tensor.Attach(s.rows, s.ids, n); err != nil {
-		return err
-	}
-	return tensor.Attach(s.values, s.flat, n)
+	s.dy = grown(s.dy, rows*s.cols)
+	return errors.Join(tensor.Attach(s.dst[0], s.ids, n), tensor.Attach(s.dst[1], s.dy, rows))
 }
 
-// scatter adds the fetched values into g, in the order of the entries.
-func (s *sparseGrad) scatter(isa kernel.ISA, g trivium.Gradient) {
-	s.touched = kernel.Touched(s.touched[:0], s.ids, s.seen)
-	g.Touch(s.tensor, s.touched)
-	kernel.ScatterAddRows(isa, g.Tensor(s.tensor), s.ids, s.flat, s.cols)
+// scatter adds up what was fetched in g, in the order of the entries.
+func (s *sparseGrad) scatter(cpu *tensor.CPU, g trivium.Gradient) {
+	s.isa, s.g = cpu.ISA, g
+	s.parts.cut(s.ids, cpu.Pool.Width())
+	s.parts.names(g, s.tensor)
+	cpu.Pool.Run(s.parts.parts(), s.run)
+}
+
+func (s *sparseGrad) add(part, _ int) {
+	from, to := s.parts.zero(s.g, s.tensor, part)
+	a := kernel.CSR[float32]{Indptr: s.ptr, Indices: s.ids, Values: s.values}
+	kernel.SparseMatMulT(s.isa, s.g.Tensor(s.tensor), s.cols, a, s.dy, s.cols, s.cols, from, to)
 }

@@ -26,7 +26,12 @@ func (a CSR[T]) Row(r int) ([]int32, []T) {
 // SparseMatMul is dst[r,:] = Σ Values[k] · b[Indices[k],:], in ascending k from zero. dst has n columns and row stride ldd, b row
 // stride ldb; any cut by rows or columns gives the same bits.
 func SparseMatMul[T Float](isa ISA, dst []T, ldd int, a CSR[T], b []T, ldb, n int) {
+	far := n == ldb && len(b) >= farCells
 	for r := range a.Rows() {
+		if far && r+1 < a.Rows() {
+			next, _ := a.Row(r + 1)
+			FetchRows(b, next, n)
+		}
 		idx, val := a.Row(r)
 		row := dst[r*ldd:][:n]
 		switch {
@@ -47,6 +52,9 @@ func SparseMatMul[T Float](isa ISA, dst []T, ldd int, a CSR[T], b []T, ldb, n in
 		}
 	}
 }
+
+// farCells is from how many cells on rows of a matrix are asked for before their turn: fewer are in the second-level cache.
+const farCells = 1 << 16
 
 // checkColumns panics unless all indices are in [0, last]: assembly does not check.
 func checkColumns(idx []int32, last int) {
