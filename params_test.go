@@ -93,6 +93,26 @@ func TestLayoutHash(t *testing.T) {
 	}
 }
 
+// TestTouchZeroes: the rows that are touched are zero then, and no other cell is written, of rows of any width.
+func TestTouchZeroes(t *testing.T) {
+	const rows = 5
+	for cols := 1; cols <= 17; cols++ {
+		g := trivium.NewGradient(layout(t, trivium.Spec{Name: "v", Shape: []int{rows, cols}, RowSparse: true}, trivium.Spec{Name: "b", Shape: []int{16}}))
+		for i := range g.Flat {
+			g.Flat[i] = 1
+		}
+		g.Touch(0, []int32{1, 4})
+		for i, x := range g.Flat {
+			if r := i / cols; (x == 0) != (r == 1 || r == 4) {
+				t.Fatalf("%d columns: cell %d of row %d is %v", cols, i%cols, r, x)
+			}
+		}
+		if !slices.Equal(g.Rows[0], []int32{1, 4}) {
+			t.Errorf("%d columns: rows %v", cols, g.Rows[0])
+		}
+	}
+}
+
 // Adding row-sparse gradients agrees with adding maps, whatever lies in the cells of rows that were not touched.
 func TestAddSparseRows(t *testing.T) {
 	const rows, cols = 12, 2

@@ -94,11 +94,10 @@ func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 			return nil, errors.New("nn: the Scores of a net depend on its input \"label\", and predictions are made without labels")
 		}
 	}
-	readers := rowReaders(forward)
-	if err := n.layOut(forward, readers); err != nil {
+	if err := n.layOut(forward); err != nil {
 		return nil, err
 	}
-	fetches := append([]graph.Value{weighted}, n.gradients(forward, readers, total)...)
+	fetches := append([]graph.Value{weighted}, n.gradients(forward, total)...)
 	if n.g, err = b.Build(); err != nil {
 		return nil, err
 	}
@@ -143,8 +142,8 @@ func checkSpec(s NetSpec) (width int, err error) {
 	return width, nil
 }
 
-// layOut makes the Layout of the graph's Variables, of which those with a reader are row-sparse if they have many rows.
-func (n *Net) layOut(g *graph.Graph, readers []*graph.Node) (err error) {
+// layOut makes the Layout of the graph's Variables.
+func (n *Net) layOut(g *graph.Graph) (err error) {
 	n.vars = g.Variables()
 	if len(n.vars) == 0 {
 		return errors.New("nn: the graph of a net has no Variables: there is nothing to train")
@@ -159,8 +158,10 @@ func (n *Net) layOut(g *graph.Graph, readers []*graph.Node) (err error) {
 			specs[i].Decay = 1
 		}
 	}
-	for i, reader := range readers {
-		specs[i].RowSparse = reader != nil && specs[i].Shape[0] >= sparseRows
+	for _, id := range sparseOnly(g) {
+		if specs[id].Shape[0] >= sparseRows {
+			specs[id].RowSparse = true
+		}
 	}
 	n.layout, err = newLayout(specs...)
 	return err
@@ -185,16 +186,16 @@ func readsOf(g *graph.Graph) [][]graph.Value {
 
 // gradients adds the gradient nodes of total to the graph and returns what a training step fetches after the losses: one value for
 // each dense tensor, zeros for one that the loss does not depend on; then what the gradient of each row-sparse one is made of.
-func (n *Net) gradients(g *graph.Graph, readers []*graph.Node, total graph.Value) []graph.Value {
-	var dense, made []graph.Value // made: what the readers of row-sparse tensors make
-	var owner, table []int        // of dense, of made
+func (n *Net) gradients(g *graph.Graph, total graph.Value) []graph.Value {
+	var dense, sparse []graph.Value
+	var owner, table []int // of dense, of sparse
 	for i, reads := range readsOf(g) {
 		switch rows := n.layout.Spec(i).RowSparse; {
 		case rows && !n.vars[i].Trainable:
 			n.still = append(n.still, i)
 		case !n.vars[i].Trainable:
 		case rows:
-			made, table = append(made, g.Value(readers[i].ID, 0)), append(table, i)
+			sparse, table = append(sparse, reads...), append(table, i)
 		default:
 			for _, r := range reads {
 				dense, owner = append(dense, r), append(owner, i)
@@ -210,13 +211,12 @@ func (n *Net) gradients(g *graph.Graph, readers []*graph.Node, total graph.Value
 		}
 	}
 	var rows, fetches []graph.Value
-	for k, grad := range autodiff.Gradients(total, made, autodiff.Options{Dense: true}) {
-		i := table[k]
-		if grad.Dense.IsZero() {
-			n.still = append(n.still, i)
+	for k, grad := range autodiff.Gradients(total, sparse, autodiff.Options{}) {
+		if grad.Rows.IsZero() {
+			n.still = append(n.still, table[k])
 			continue
 		}
-		s := newSparseGrad(n.layout, i, readers[i], grad.Dense)
+		s := newSparseGrad(n.layout, table[k], grad)
 		n.sparse, rows = append(n.sparse, s), append(rows, s.fetches...)
 	}
 	for i, v := range n.vars {

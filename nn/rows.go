@@ -2,16 +2,18 @@ package nn
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/graph"
+	"github.com/trivium-ml/trivium/graph/autodiff"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
-// rowReaders returns, for each Variable that is read once and only by an operation whose gradient names rows, as many as a batch has of
-// something, that operation: a product with a sparse matrix, or Gather. For others it is nil.
-func rowReaders(g *graph.Graph) []*graph.Node {
+// sparseOnly lists the Variables, by position, that are read once and only by an operation whose gradient names rows, as many as a batch
+// has of something.
+func sparseOnly(g *graph.Graph) []int {
 	counted := map[graph.Dim]bool{} // axes whose size a feed tells
 	for _, v := range g.Inputs() {
 		if s := v.Shape(); len(s) > 0 && !s[0].Fixed() {
@@ -31,31 +33,27 @@ func rowReaders(g *graph.Graph) []*graph.Node {
 		}
 		return false
 	}
-	type reader struct {
-		node *graph.Node
-		rows bool
-	}
-	readers := map[graph.Value][]reader{} // of each value
+	readers := map[graph.Value][]bool{} // of each value: whether the gradient of the reader names rows
 	for node := range g.Nodes() {
 		for i, v := range node.Inputs {
-			readers[v] = append(readers[v], reader{node, names(node, i)})
+			readers[v] = append(readers[v], names(node, i))
 		}
 	}
-	found := make([]*graph.Node, len(g.Variables()))
+	var ids []int
 	for i, reads := range readsOf(g) {
-		if len(reads) == 1 && len(readers[reads[0]]) == 1 && readers[reads[0]][0].rows {
-			found[i] = readers[reads[0]][0].node
+		if len(reads) == 1 && slices.Equal(readers[reads[0]], []bool{true}) {
+			ids = append(ids, i)
 		}
 	}
-	return found
+	return ids
 }
 
-// A sparseGrad is the gradient of a row-sparse tensor, which is a sparse matrix, transposed, times the gradient dy of what its reader made. The matrix
-// is that of the product, or has a one in each row where the reader is Gather. It is added up in the touched rows of the caller's gradient, by each
-// thread in some.
+// A sparseGrad is the gradient of a row-sparse tensor, which is a sparse matrix, transposed, times the gradient dy of what its reader makes. The
+// matrix is that of the product with the tensor, or has a one in each row where the reader is Gather. It is added up in the touched rows of the
+// caller's gradient, by each thread in some.
 type sparseGrad struct {
 	tensor, cols int
-	fetches      []graph.Value // indices and dy; of a product row pointers and values too
+	fetches      []graph.Value // columns of the matrix, and dy; of a product row pointers and values too
 	dst          []*tensor.Tensor
 	ptr          []int64
 	ids          []int32
@@ -66,11 +64,12 @@ type sparseGrad struct {
 	g            trivium.Gradient
 }
 
-// newSparseGrad prepares for the gradient of tensor i, which reader reads, where dy is that of what it made.
-func newSparseGrad(l *trivium.Layout, i int, reader *graph.Node, dy graph.Value) *sparseGrad {
-	s := &sparseGrad{tensor: i, cols: l.Cols(i), fetches: []graph.Value{reader.Inputs[1], dy}, parts: newColumnParts(l.Rows(i), true)}
-	if reader.Op.Name == "SparseMatMul" {
-		s.fetches = append(s.fetches, reader.Inputs[0], reader.Inputs[2])
+// newSparseGrad prepares for grad, the gradient of tensor i.
+func newSparseGrad(l *trivium.Layout, i int, grad autodiff.Grad) *sparseGrad {
+	s := &sparseGrad{tensor: i, cols: l.Cols(i), fetches: []graph.Value{grad.Rows, grad.Values}, parts: newColumnParts(l.Rows(i), true)}
+	if def := grad.Values.Def(); def.Op.Name == "SparseMatMulGradRows" { // what it would compute of these is many times as much
+		indptr, values, dy := def.Inputs[0], def.Inputs[1], def.Inputs[2]
+		s.fetches = []graph.Value{grad.Rows, dy, indptr, values}
 	}
 	for _, v := range s.fetches {
 		dims := make([]int, len(v.Shape()))
