@@ -68,6 +68,11 @@ func Of[T Number](p []byte) []T {
 	return v
 }
 
+// Floats returns the memory of x as float32s of the same bits.
+func Floats(x []int32) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
+}
+
 // Copy copies numbers that p holds to dst, as many as there are in both, and returns how many those are.
 func Copy[T Number](dst []T, p []byte) int {
 	var x T

@@ -64,3 +64,15 @@ func TestInPlace(t *testing.T) {
 		t.Errorf("%v, want 3", v[0])
 	}
 }
+
+// TestFloats: the same memory, bit by bit.
+func TestFloats(t *testing.T) {
+	x := []int32{0, 1 << 23, math.MinInt32}
+	f := Floats(x)
+	if !slices.Equal(f, []float32{0, 0x1p-126, 0}) || !math.Signbit(float64(f[2])) || len(Floats(nil)) != 0 {
+		t.Errorf("%v", f)
+	}
+	if f[1] = 1; x[1] != int32(math.Float32bits(1)) {
+		t.Errorf("%#x", x[1])
+	}
+}

@@ -8,7 +8,7 @@ func FactorSums(isa ISA, dst []float32, a CSR[float32], v []float32, k int) {
 		idx, val := a.Row(r)
 		row := dst[2*k*r:][:2*k]
 		if isa >= AVX2 && k > 0 && len(idx) > 0 && len(idx)*k <= shortCall {
-			checkColumns(idx, len(v)/k-1)
+			checkRows(idx, len(v)/k-1)
 			factorRowF32(isa, &row[0], &v[0], &val[0], &idx[0], len(idx), k)
 			continue
 		}

@@ -38,7 +38,7 @@ func SparseMatMul[T Float](isa ISA, dst []T, ldd int, a CSR[T], b []T, ldb, n in
 		case n == 1 && ldb == 1:
 			row[0] = SparseDot(idx, val, b)
 		case isa >= AVX2 && n > 0 && len(idx) > 0 && len(idx)*n <= shortCall:
-			checkColumns(idx, (len(b)-n)/ldb)
+			checkRows(idx, (len(b)-n)/ldb)
 			if single[T]() {
 				csrRowF32(isa, &as32(row)[0], &as32(b)[0], unsafe.SliceData(as32(val)), unsafe.SliceData(idx), len(idx), n, ldb)
 			} else {
@@ -56,11 +56,11 @@ func SparseMatMul[T Float](isa ISA, dst []T, ldd int, a CSR[T], b []T, ldb, n in
 // farCells is from how many cells on rows of a matrix are asked for before their turn: fewer are in the second-level cache.
 const farCells = 1 << 16
 
-// checkColumns panics unless all indices are in [0, last]: assembly does not check.
-func checkColumns(idx []int32, last int) {
+// checkRows panics unless all numbers of rows are in [0, last]: assembly does not check.
+func checkRows(idx []int32, last int) {
 	for _, c := range idx {
 		if c < 0 || int(c) > last {
-			panic(fmt.Sprintf("kernel: column %d of the sparse matrix is beyond the dense one's row %d", c, last))
+			panic(fmt.Sprintf("kernel: row %d of a matrix whose last is %d", c, last))
 		}
 	}
 }
@@ -227,14 +227,24 @@ func arrays[A, T any](x []T) []A {
 
 // ScatterAddRows is dst[rows[i],:] += x[i,:], in ascending i.
 func ScatterAddRows[T Float](isa ISA, dst []T, rows []int32, x []T, cols int) {
-	for i, r := range rows {
-		to, from := dst[int(r)*cols:][:cols], x[i*cols:][:cols]
-		if cols > 8 {
-			AddInto(isa, to, from)
-			continue
+	if isa < AVX2 || cols < 2 || cols > shortCall {
+		dst = dst[:len(dst):len(dst)]
+		for i, r := range rows {
+			to := dst[int(r)*cols:][:cols]
+			for k, v := range x[i*cols:][:cols] {
+				to[k] += v
+			}
 		}
-		for k, v := range from { // of a few cells the call is the most
-			to[k] += v
+		return
+	}
+	for some := shortCall / cols; len(rows) > 0; {
+		n := min(some, len(rows))
+		checkRows(rows[:n], len(dst)/cols-1)
+		if _ = x[:n*cols]; single[T]() {
+			addRowsF32(isa, &as32(dst)[0], &as32(x)[0], &rows[0], n, cols)
+		} else {
+			addRowsF64(isa, &as64(dst)[0], &as64(x)[0], &rows[0], n, cols)
 		}
+		rows, x = rows[n:], x[n*cols:]
 	}
 }

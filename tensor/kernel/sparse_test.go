@@ -188,3 +188,35 @@ func TestScatterAddRows(t *testing.T) { // case 15: Gather of rows 0,0,1,1,2 has
 		wantSame(t, "ScatterAddRows", dx, []float32{2, 2, 2, 2, 1, 1})
 	}
 }
+
+func testScatterAddRows[T Float](t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 15))
+	for _, cols := range []int{1, 2, 3, 7, 8, 9, 16, 31, 100, shortCall / 3, shortCall + 1} {
+		rows := []int32{4, 0, 4, 2, 4, 1, 0}
+		dst, x := plain[T](r, 5*cols), plain[T](r, len(rows)*cols)
+		want := slices.Clone(dst)
+		for i, row := range rows {
+			for k := range cols {
+				want[int(row)*cols+k] += x[i*cols+k]
+			}
+		}
+		for _, isa := range Available() {
+			got := slices.Clone(dst)
+			ScatterAddRows(isa, got, rows, x, cols)
+			wantSame(t, fmt.Sprintf("%d columns of %T on %v", cols, T(0), isa), got, want)
+			for _, bad := range []int32{-1, 5} {
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Errorf("row %d of 5 on %v: no panic", bad, isa)
+						}
+					}()
+					ScatterAddRows(isa, got, []int32{0, bad}, x, cols)
+				}()
+			}
+		}
+	}
+}
+
+func TestScatterAddRowsF32(t *testing.T) { testScatterAddRows[float32](t) }
+func TestScatterAddRowsF64(t *testing.T) { testScatterAddRows[float64](t) }

@@ -275,6 +275,9 @@ func csrRowF32AVX2(dst *float32, b *float32, values *float32, indices *int32, nn
 func csrScatterF32AVX2(dw *float32, dy *float32, values *float32, indices *int32, s *scatter)
 
 //go:noescape
+func addRowsF32AVX2(dst *float32, x *float32, rows *int32, count int, n int)
+
+//go:noescape
 func factorRowF32AVX2(dst *float32, v *float32, values *float32, indices *int32, nnz int, n int)
 
 //go:noescape
@@ -441,6 +444,9 @@ func csrRowF64AVX2(dst *float64, b *float64, values *float64, indices *int32, nn
 
 //go:noescape
 func csrScatterF64AVX2(dw *float64, dy *float64, values *float64, indices *int32, s *scatter)
+
+//go:noescape
+func addRowsF64AVX2(dst *float64, x *float64, rows *int32, count int, n int)
 
 //go:noescape
 func addF32AVX512(dst, a, b *float32, n int)
@@ -713,6 +719,9 @@ func csrRowF32AVX512(dst *float32, b *float32, values *float32, indices *int32, 
 func csrScatterF32AVX512(dw *float32, dy *float32, values *float32, indices *int32, s *scatter)
 
 //go:noescape
+func addRowsF32AVX512(dst *float32, x *float32, rows *int32, count int, n int)
+
+//go:noescape
 func factorRowF32AVX512(dst *float32, v *float32, values *float32, indices *int32, nnz int, n int)
 
 //go:noescape
@@ -879,6 +888,9 @@ func csrRowF64AVX512(dst *float64, b *float64, values *float64, indices *int32, 
 
 //go:noescape
 func csrScatterF64AVX512(dw *float64, dy *float64, values *float64, indices *int32, s *scatter)
+
+//go:noescape
+func addRowsF64AVX512(dst *float64, x *float64, rows *int32, count int, n int)
 
 func addF32(isa ISA, dst, a, b []float32) {
 	if streams(len(dst), 12) {
@@ -2229,6 +2241,14 @@ func csrScatterF32(isa ISA, dw *float32, dy *float32, values *float32, indices *
 	}
 }
 
+func addRowsF32(isa ISA, dst *float32, x *float32, rows *int32, count int, n int) {
+	if isa == AVX512 {
+		addRowsF32AVX512(dst, x, rows, count, n)
+	} else {
+		addRowsF32AVX2(dst, x, rows, count, n)
+	}
+}
+
 func factorRowF32(isa ISA, dst *float32, v *float32, values *float32, indices *int32, nnz int, n int) {
 	if isa == AVX512 {
 		factorRowF32AVX512(dst, v, values, indices, nnz, n)
@@ -3010,5 +3030,13 @@ func csrScatterF64(isa ISA, dw *float64, dy *float64, values *float64, indices *
 		csrScatterF64AVX512(dw, dy, values, indices, s)
 	} else {
 		csrScatterF64AVX2(dw, dy, values, indices, s)
+	}
+}
+
+func addRowsF64(isa ISA, dst *float64, x *float64, rows *int32, count int, n int) {
+	if isa == AVX512 {
+		addRowsF64AVX512(dst, x, rows, count, n)
+	} else {
+		addRowsF64AVX2(dst, x, rows, count, n)
 	}
 }

@@ -7807,6 +7807,74 @@ done:
 	VZEROUPPER
 	RET
 
+// func addRowsF32AVX2(dst *float32, x *float32, rows *int32, count int, n int) 
+TEXT ·addRowsF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ rows+16(FP), DX
+	MOVQ count+24(FP), R8
+	MOVQ n+32(FP), R9
+	MOVQ R9, R10
+	SHLQ $2, R10
+	XORQ AX, AX
+	MOVQ R9, CX
+	SUBQ $8, CX
+	JLT rest
+
+group:
+	XORQ BX, BX
+	MOVQ SI, R13
+
+row:
+	MOVLQSX (DX)(BX*4), R12
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VMOVUPS (R12)(AX*1), Y0
+	VMOVUPS (R13)(AX*1), Y1
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, (R12)(AX*1)
+	ADDQ R10, R13
+	INCQ BX
+	CMPQ BX, R8
+	JLT row
+	ADDQ $32, AX
+	SUBQ $8, CX
+	JGE group
+
+rest:
+	ADDQ $8, CX
+	JLE done
+
+few:
+	MOVQ $8, R12
+	CMPQ CX, R12
+	CMOVQLT CX, R12
+	NEGQ R12
+	LEAQ tail<>(SB), R13
+	VMOVUPS 32(R13)(R12*4), Y15
+	XORQ BX, BX
+	MOVQ SI, R13
+
+rowFew:
+	MOVLQSX (DX)(BX*4), R12
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VMASKMOVPS (R12)(AX*1), Y15, Y0
+	VMASKMOVPS (R13)(AX*1), Y15, Y1
+	VADDPS Y1, Y0, Y0
+	VMASKMOVPS Y0, Y15, (R12)(AX*1)
+	ADDQ R10, R13
+	INCQ BX
+	CMPQ BX, R8
+	JLT rowFew
+	ADDQ $32, AX
+	SUBQ $8, CX
+	JGT few
+
+done:
+	VZEROUPPER
+	RET
+
 // func factorRowF32AVX2(dst *float32, v *float32, values *float32, indices *int32, nnz int, n int) 
 TEXT ·factorRowF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI

@@ -9425,6 +9425,74 @@ done:
 	VZEROUPPER
 	RET
 
+// func addRowsF32AVX512(dst *float32, x *float32, rows *int32, count int, n int) 
+TEXT ·addRowsF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ rows+16(FP), DX
+	MOVQ count+24(FP), R8
+	MOVQ n+32(FP), R9
+	MOVQ R9, R10
+	SHLQ $2, R10
+	XORQ AX, AX
+	MOVQ R9, CX
+	SUBQ $16, CX
+	JLT rest
+
+group:
+	XORQ BX, BX
+	MOVQ SI, R13
+
+row:
+	MOVLQSX (DX)(BX*4), R12
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VMOVUPS (R12)(AX*1), Z0
+	VMOVUPS (R13)(AX*1), Z1
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, (R12)(AX*1)
+	ADDQ R10, R13
+	INCQ BX
+	CMPQ BX, R8
+	JLT row
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGE group
+
+rest:
+	ADDQ $16, CX
+	JLE done
+
+few:
+	MOVQ $16, R12
+	CMPQ CX, R12
+	CMOVQLT CX, R12
+	MOVL $-1, R13
+	BZHIL R12, R13, R13
+	KMOVW R13, K1
+	XORQ BX, BX
+	MOVQ SI, R13
+
+rowFew:
+	MOVLQSX (DX)(BX*4), R12
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VMOVUPS.Z (R12)(AX*1), K1, Z0
+	VMOVUPS.Z (R13)(AX*1), K1, Z1
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, K1, (R12)(AX*1)
+	ADDQ R10, R13
+	INCQ BX
+	CMPQ BX, R8
+	JLT rowFew
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JGT few
+
+done:
+	VZEROUPPER
+	RET
+
 // func factorRowF32AVX512(dst *float32, v *float32, values *float32, indices *int32, nnz int, n int) 
 TEXT ·factorRowF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI

@@ -2953,3 +2953,71 @@ nextFew:
 done:
 	VZEROUPPER
 	RET
+
+// func addRowsF64AVX2(dst *float64, x *float64, rows *int32, count int, n int) 
+TEXT ·addRowsF64AVX2(SB), NOSPLIT, $256-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ rows+16(FP), DX
+	MOVQ count+24(FP), R8
+	MOVQ n+32(FP), R9
+	MOVQ R9, R10
+	SHLQ $3, R10
+	XORQ AX, AX
+	MOVQ R9, CX
+	SUBQ $4, CX
+	JLT rest
+
+group:
+	XORQ BX, BX
+	MOVQ SI, R13
+
+row:
+	MOVLQSX (DX)(BX*4), R12
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VMOVUPD (R12)(AX*1), Y0
+	VMOVUPD (R13)(AX*1), Y1
+	VADDPD Y1, Y0, Y0
+	VMOVUPD Y0, (R12)(AX*1)
+	ADDQ R10, R13
+	INCQ BX
+	CMPQ BX, R8
+	JLT row
+	ADDQ $32, AX
+	SUBQ $4, CX
+	JGE group
+
+rest:
+	ADDQ $4, CX
+	JLE done
+
+few:
+	MOVQ $4, R12
+	CMPQ CX, R12
+	CMOVQLT CX, R12
+	NEGQ R12
+	LEAQ tail<>(SB), R13
+	VMOVUPD 32(R13)(R12*8), Y15
+	XORQ BX, BX
+	MOVQ SI, R13
+
+rowFew:
+	MOVLQSX (DX)(BX*4), R12
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VMASKMOVPD (R12)(AX*1), Y15, Y0
+	VMASKMOVPD (R13)(AX*1), Y15, Y1
+	VADDPD Y1, Y0, Y0
+	VMASKMOVPD Y0, Y15, (R12)(AX*1)
+	ADDQ R10, R13
+	INCQ BX
+	CMPQ BX, R8
+	JLT rowFew
+	ADDQ $32, AX
+	SUBQ $4, CX
+	JGT few
+
+done:
+	VZEROUPPER
+	RET

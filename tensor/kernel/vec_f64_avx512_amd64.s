@@ -2633,3 +2633,71 @@ nextFew:
 done:
 	VZEROUPPER
 	RET
+
+// func addRowsF64AVX512(dst *float64, x *float64, rows *int32, count int, n int) 
+TEXT ·addRowsF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ rows+16(FP), DX
+	MOVQ count+24(FP), R8
+	MOVQ n+32(FP), R9
+	MOVQ R9, R10
+	SHLQ $3, R10
+	XORQ AX, AX
+	MOVQ R9, CX
+	SUBQ $8, CX
+	JLT rest
+
+group:
+	XORQ BX, BX
+	MOVQ SI, R13
+
+row:
+	MOVLQSX (DX)(BX*4), R12
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VMOVUPD (R12)(AX*1), Z0
+	VMOVUPD (R13)(AX*1), Z1
+	VADDPD Z1, Z0, Z0
+	VMOVUPD Z0, (R12)(AX*1)
+	ADDQ R10, R13
+	INCQ BX
+	CMPQ BX, R8
+	JLT row
+	ADDQ $64, AX
+	SUBQ $8, CX
+	JGE group
+
+rest:
+	ADDQ $8, CX
+	JLE done
+
+few:
+	MOVQ $8, R12
+	CMPQ CX, R12
+	CMOVQLT CX, R12
+	MOVL $-1, R13
+	BZHIL R12, R13, R13
+	KMOVW R13, K1
+	XORQ BX, BX
+	MOVQ SI, R13
+
+rowFew:
+	MOVLQSX (DX)(BX*4), R12
+	IMULQ R10, R12
+	ADDQ DI, R12
+	VMOVUPD.Z (R12)(AX*1), K1, Z0
+	VMOVUPD.Z (R13)(AX*1), K1, Z1
+	VADDPD Z1, Z0, Z0
+	VMOVUPD Z0, K1, (R12)(AX*1)
+	ADDQ R10, R13
+	INCQ BX
+	CMPQ BX, R8
+	JLT rowFew
+	ADDQ $64, AX
+	SUBQ $8, CX
+	JGT few
+
+done:
+	VZEROUPPER
+	RET

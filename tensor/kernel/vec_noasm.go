@@ -192,6 +192,8 @@ func csrScatterF32(isa ISA, dw *float32, dy *float32, values *float32, indices *
 	panic(noAssembly)
 }
 
+func addRowsF32(isa ISA, dst *float32, x *float32, rows *int32, count int, n int) { panic(noAssembly) }
+
 func factorRowF32(isa ISA, dst *float32, v *float32, values *float32, indices *int32, nnz int, n int) {
 	panic(noAssembly)
 }
@@ -317,3 +319,5 @@ func csrRowF64(isa ISA, dst *float64, b *float64, values *float64, indices *int3
 func csrScatterF64(isa ISA, dw *float64, dy *float64, values *float64, indices *int32, s *scatter) {
 	panic(noAssembly)
 }
+
+func addRowsF64(isa ISA, dst *float64, x *float64, rows *int32, count int, n int) { panic(noAssembly) }

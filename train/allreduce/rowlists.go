@@ -3,7 +3,6 @@ package allreduce
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/bits"
 
 	"github.com/trivium-ml/trivium"
@@ -30,6 +29,8 @@ type rowLists struct {
 	counts   [][]int32 // touched rows of each tensor, by rank
 	lists    []list    // of the tensor at hand, by rank
 	spare    []int32
+	places   []int32   // where the rows of a list are among those of all
+	sums     []float32 // of the cells of these
 }
 
 // newRowLists returns those of these tensors. They need part to hold the counts at least.
@@ -71,19 +72,17 @@ func (s *rowLists) pack(g trivium.Gradient) {
 				own[from+int(r)/32] |= 1 << (r % 32)
 			}
 		}
-		for _, r := range rows {
-			for _, v := range cells[int(r)*cols : (int(r)+1)*cols] {
-				own = append(own, int32(math.Float32bits(v)))
-			}
-		}
+		from := len(own)
+		own = room(own, from+len(rows)*cols)
+		kernel.GatherRows(raw.Floats(own[from:]), cells, rows, cols)
 	}
 	s.own = own
 }
 
 // room returns x with n elements; those that it did not have are anything.
-func room(x []int32, n int) []int32 {
+func room[T any](x []T, n int) []T {
 	if cap(x) < n {
-		x = append(make([]int32, 0, n+n/4), x...)
+		x = append(make([]T, 0, n+n/4), x...)
 	}
 	return x[:n]
 }
@@ -157,7 +156,7 @@ type list struct {
 func (l *list) read(k, n, cols int) bool {
 	m := numbers(k, n)
 	l.rows = l.rest[:m]
-	l.values = raw.Of[float32](raw.Bytes(l.rest[m : m+k*cols]))
+	l.values = raw.Floats(l.rest[m : m+k*cols])
 	l.rest = l.rest[m+k*cols:]
 	if m < k {
 		told := l.told[:0]
@@ -191,24 +190,21 @@ func (s *rowLists) sum(g trivium.Gradient) error {
 				return fmt.Errorf("rank %d has sent a list of rows of %s that is none", r, s.layout.Spec(i).Name)
 			}
 		}
-		for _, l := range s.lists[1:] { // to which all can be added then, without a look who was the first
-			for _, row := range l.rows {
-				to := cells[int(row)*cols : (int(row)+1)*cols]
-				for k := range to {
-					to[k] = absent
-				}
-			}
-		}
-		kernel.ScatterRows(cells, s.lists[0].values, s.lists[0].rows, cols)
-		for _, l := range s.lists[1:] {
-			kernel.ScatterAddRows(kernel.Best(), cells, l.rows, l.values, cols)
-		}
 		rows := append(g.Rows[i][:0], s.lists[0].rows...)
 		for _, l := range s.lists[1:] {
 			s.spare = unite(s.spare, rows, l.rows)
 			rows, s.spare = s.spare, rows
 		}
 		g.Rows[i] = rows
+		// Added up row by row in the order of rows, they are in the nearest cache, and not all over the tensor.
+		isa := kernel.Best()
+		s.sums = room(s.sums, len(rows)*cols)
+		kernel.Fill(isa, s.sums, absent) // to which all can be added then, without a look who was the first
+		for _, l := range s.lists {
+			s.places = places(s.places, rows, l.rows)
+			kernel.ScatterAddRows(isa, s.sums, s.places, l.values, cols)
+		}
+		kernel.ScatterRows(cells, s.sums, rows, cols)
 	}
 	return nil
 }
@@ -226,5 +222,16 @@ func unite(dst, a, b []int32) []int32 {
 	}
 	n += copy(dst[n:], a[i:])
 	n += copy(dst[n:], b[j:])
+	return dst[:n]
+}
+
+// places makes dst the places of rows b among rows a, which has them all; both ascend.
+func places(dst, a, b []int32) []int32 {
+	dst = room(dst, len(b)+1)
+	n := 0
+	for i := 0; n < len(b); i++ {
+		dst[n] = int32(i)
+		n += int((int64(a[i]^b[n]) - 1) >> 63 & 1) // by 1 where they are equal
+	}
 	return dst[:n]
 }

@@ -206,3 +206,48 @@ func TestBrokenLists(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkRowLists is what a worker of two does with the rows of a batch beside sending them: 2,000 and 2,000 of a million, of which the most popular
+// are in both.
+func BenchmarkRowLists(b *testing.B) {
+	const all, some = 1_000_000, 2000
+	for _, cols := range []int{1, 8, 16} {
+		b.Run(fmt.Sprintf("cols=%d", cols), func(b *testing.B) {
+			l, err := trivium.NewLayout(trivium.Spec{Name: "v", Shape: []int{all, cols}, RowSparse: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			s := newRowLists(l, []int{0}, 2)
+			var sections [2][]int32
+			g := trivium.NewGradient(l)
+			own := trivium.NewGradient(l)
+			for r := range sections {
+				draw := rand.New(rand.NewPCG(9, uint64(r)))
+				var rows []int32
+				for range some {
+					rank := uint64(math.Pow(all, draw.Float64()))
+					rows = append(rows, int32(rank*2_654_435_761%all))
+				}
+				slices.Sort(rows)
+				own.Touch(0, slices.Compact(rows))
+				s.pack(own)
+				sections[r] = slices.Clone(s.own)
+			}
+			s.part = max(len(sections[0]), len(sections[1]))
+			s.all = make([]int32, 2*s.part)
+			for r, x := range sections {
+				copy(s.all[r*s.part:], x)
+			}
+			if err := s.hear(); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				s.pack(own)
+				if err := s.sum(g); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(g.Rows[0])), "ns/row")
+		})
+	}
+}

@@ -335,6 +335,7 @@ var routines = []routine{
 	{name: "colSumLeaf", args: append(ptrs("dst", "x"), ints("rows", "cols", "ld")...), f64: true, f: colSumLeaf},
 	{name: "csrRow", args: []arg{{"dst", "T"}, {"b", "T"}, {"values", "T"}, {"indices", "*int32"}, {"nnz", "int"}, {"n", "int"}, {"ldb", "int"}}, f64: true, f: csrRow},
 	{name: "csrScatter", args: []arg{{"dw", "T"}, {"dy", "T"}, {"values", "T"}, {"indices", "*int32"}, {"s", "*scatter"}}, f64: true, f: csrScatter},
+	{name: "addRows", args: []arg{{"dst", "T"}, {"x", "T"}, {"rows", "*int32"}, {"count", "int"}, {"n", "int"}}, f64: true, f: addRows},
 	{name: "factorRow", args: []arg{{"dst", "T"}, {"v", "T"}, {"values", "T"}, {"indices", "*int32"}, {"nnz", "int"}, {"n", "int"}}, f: factorRow},
 	{name: "factorScatter", args: []arg{{"gv", "T"}, {"sums", "T"}, {"v", "T"}, {"values", "T"}, {"indices", "*int32"}, {"s", "*factorScatter"}}, f: factorScatter},
 	{name: "expRows", args: append(ptrs("e", "x", "largest", "sum"), ints("rows", "cols")...), f: expRows, sums: true},

@@ -77,6 +77,28 @@ func csrScatter(c *code) { // DI dw, SI dy, DX values, R8 indices, R9 s
 	c.line("RET")
 }
 
+// addRows adds rows that follow one another to rows of dst.
+func addRows(c *code) { // DI dst, SI x, DX rows, R8 count, R9 n
+	c.line("MOVQ R9, R10")
+	c.line("SHLQ $%d, R10", map[int]int{4: 2, 8: 3}[c.elem])
+	c.columns("R9", 1, func(_ int, suffix string) {
+		c.line("XORQ BX, BX")
+		c.line("MOVQ SI, R13")
+		c.label("row" + suffix)
+		c.line("MOVLQSX (DX)(BX*4), R12")
+		c.line("IMULQ R10, R12")
+		c.line("ADDQ DI, R12")
+		c.store(c.add(c.load("R12"), c.load("R13")), "R12")
+		c.print(c.w, c.firstAcc())
+		c.line("ADDQ R10, R13")
+		c.line("INCQ BX")
+		c.line("CMPQ BX, R8")
+		c.line("JLT row%s", suffix)
+	})
+	c.line("VZEROUPPER")
+	c.line("RET")
+}
+
 // factorRow leaves sums of products in dst, and those of their squares beside them: a row of dst has 2n cells, one of v n.
 func factorRow(c *code) { // DI dst, SI v, DX values, R8 indices, R9 nnz, R10 n
 	c.line("MOVQ R10, R11")
