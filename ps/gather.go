@@ -28,7 +28,6 @@ const (
 	gatherCells = 4096 // of rows are gathered at a time, at most
 	gatherRows  = 1024 // rows of them: what is kept of each has cache lines of its own, and those of all are to stay in the second-level cache
 	gatherShort = 256  // cells of a row, at most
-	fetchAt     = 64   // rows are asked for at a time, a power of two
 )
 
 // A gather is the rows of a round that are stepped together, and room for what is gathered of them: a lane has one for all shards of a table.
@@ -36,7 +35,7 @@ type gather struct {
 	opt    Gatherer
 	wide   *trivium.Layout
 	cols   int
-	segs   []int32
+	segs   []int32   // of all, those at hand
 	sums   []float32 // of the gradients, row by row
 	steps  []uint32  // their numbers
 	keys   []uint64  // of steps: the number and, below it, the place of the row
@@ -44,7 +43,11 @@ type gather struct {
 	rows   []int32 // segments, in the order of their steps
 	p, g   []float32
 	slots  [][]float32
-	chains []chain
+	all    []int32 // segments of a round
+	lists  []int32 // those of each section
+	left   []listed
+	spare  []int32
+	places []int32
 }
 
 // newGather returns that of t; nil: its rows are not gathered.
@@ -75,7 +78,7 @@ func (g *gather) room() {
 		g.slots = append(g.slots, make([]float32, cells))
 	}
 	n := cells / g.cols
-	g.segs, g.rows, g.steps = make([]int32, 0, n), make([]int32, n), make([]uint32, n)
+	g.rows, g.steps = make([]int32, n), make([]uint32, n)
 	g.keys, g.sorted = make([]uint64, n), make([]uint64, n)
 }
 
@@ -84,94 +87,55 @@ func (s *shard[T]) gathers(p *roundPart) bool {
 	return s.t.gather != nil && s.fork == nil && !slices.ContainsFunc(p.secs, func(c *section) bool { return c.form != formRows || c.part != 0 })
 }
 
-// A chain is sections with ascending rows, of one client mostly.
-type chain struct {
-	row   int64 // the next; beyond all: there is none
-	rows  []int64
+// A listed is what is left of a section, in the order of its rows.
+type listed struct {
+	segs  []int32
 	cells []float32
-	more  []*section
 }
 
-// next goes on by a row.
-func (c *chain) next() {
-	for len(c.rows) == 0 {
-		if len(c.more) == 0 {
-			c.row = math.MaxInt64
-			return
+// begin lists the segments of all sections, and those of each.
+func (g *gather) begin(secs []*section, first int64) {
+	g.all, g.left, g.lists = g.all[:0], g.left[:0], g.lists[:0]
+	for _, c := range secs {
+		from := len(g.lists)
+		for _, r := range c.rows {
+			g.lists = append(g.lists, int32(r-first))
 		}
-		c.rows, c.cells, c.more = c.more[0].rows, raw.Of[float32](c.more[0].cells), c.more[1:]
-	}
-	c.row, c.rows = c.rows[0], c.rows[1:]
-}
-
-// take returns the cells of the row at hand.
-func (c *chain) take(cols int) []float32 {
-	x := c.cells[:cols]
-	c.cells = c.cells[cols:]
-	return x
-}
-
-// begin makes the chains of a round's sections, in their order.
-func (g *gather) begin(secs []*section) {
-	g.chains = g.chains[:0]
-	for at := 0; at < len(secs); {
-		n := 1
-		for at+n < len(secs) {
-			a, b := secs[at+n-1].rows, secs[at+n].rows
-			if len(a) == 0 || len(b) == 0 || b[0] <= a[len(a)-1] {
-				break
-			}
-			n++
-		}
-		c := chain{more: secs[at : at+n]}
-		c.next()
-		g.chains = append(g.chains, c)
-		at += n
+		segs := g.lists[from:]
+		g.spare = kernel.Unite(g.spare, g.all, segs)
+		g.all, g.spare = g.spare, g.all
+		g.left = append(g.left, listed{segs, raw.Of[float32](c.cells)})
 	}
 }
 
-// stepShort is step of a round of short rows.
+// stepShort is step of a round of short rows: some at a time are summed, in the order of the sections, and stepped. What is kept of them comes from
+// memory meanwhile.
 func (s *shard[T]) stepShort(p *roundPart) {
 	g := s.t.gather
 	g.room()
-	g.begin(p.secs)
-	for {
-		row := int64(math.MaxInt64)
-		for i := range g.chains {
-			row = min(row, g.chains[i].row)
-		}
-		if row == math.MaxInt64 {
-			break
-		}
-		at, first := len(g.segs)*g.cols, true
-		sum := g.sums[at : at+g.cols]
-		for i := range g.chains {
-			c := &g.chains[i]
-			if c.row != row {
-				continue
+	g.begin(p.secs, s.first)
+	for all := g.all; len(all) > 0; {
+		g.segs, all = all[:min(len(g.rows), len(all))], all[min(len(g.rows), len(all)):]
+		s.fetch(g.segs)
+		sums := g.sums[:len(g.segs)*g.cols]
+		kernel.Fill(s.t.isa, sums, absent)
+		for i := range g.left {
+			x := &g.left[i]
+			n := len(x.segs)
+			if len(all) > 0 {
+				n, _ = slices.BinarySearch(x.segs, all[0])
 			}
-			x := c.take(g.cols)
-			c.next()
-			if first {
-				copy(sum, x)
-				first = false
-				continue
-			}
-			for k := range sum {
-				sum[k] += x[k]
-			}
+			g.places = kernel.Places(g.places, g.segs, x.segs[:n])
+			kernel.ScatterAddRows(s.t.isa, sums, g.places, x.cells, g.cols)
+			x.segs, x.cells = x.segs[n:], x.cells[n*g.cols:]
 		}
-		g.segs = append(g.segs, int32(row-s.first))
-		if n := len(g.segs); n%fetchAt == 0 {
-			s.fetch(g.segs[n-fetchAt:])
-		}
-		if at+2*g.cols > len(g.sums) {
-			s.stepGathered(p)
-		}
+		s.stepGathered(p)
 	}
-	s.stepGathered(p)
-	clear(g.chains)
+	clear(g.left)
 }
+
+// absent is what a sum begins with: -0, since x + -0 is x for each x, and 0 + -0 is 0.
+var absent = float32(math.Copysign(0, -1))
 
 // inOrder puts steps, and sums as g.g, in the order of the steps' numbers, which are from least to most, and returns the rows' segments so. Rows of
 // as many steps stay in theirs: digit by digit, from the last one on (Knuth, The Art of Computer Programming 3, 5.2.5).
@@ -222,13 +186,9 @@ func (s *shard[T]) fetch(rows []int32) {
 func (s *shard[T]) stepGathered(p *roundPart) {
 	g, live := s.t.gather, s.live
 	n := len(g.segs)
-	if n == 0 {
-		return
-	}
 	cells := any(live.cells).([]float32)
 	rows, m := g.segs, n*g.cols
 	x, d, slots := g.p[:m], g.sums[:m], s.views[:0]
-	s.fetch(rows[n&^(fetchAt-1):])
 	least, most := uint32(math.MaxUint32), uint32(0)
 	for i, seg := range rows {
 		k := live.steps[seg]
@@ -260,5 +220,4 @@ func (s *shard[T]) stepGathered(p *roundPart) {
 	for j, v := range slots {
 		kernel.ScatterRows(live.slots[j], v, rows, g.cols)
 	}
-	g.segs = g.segs[:0]
 }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"unsafe"
 )
 
@@ -153,6 +154,37 @@ func Touched(dst, columns []int32, seen *Seen) []int32 {
 			}
 			words[w] = 0
 		}
+	}
+	return dst
+}
+
+// Unite returns the numbers that are in a or in b, in dst's memory if there is room. All ascend, once each. It does not branch on which is less, since
+// nobody could foretell.
+func Unite(dst, a, b []int32) []int32 {
+	dst = slices.Grow(dst[:0], len(a)+len(b))[:len(a)+len(b)]
+	if len(a) > 0 && len(b) > 0 && a[len(a)-1] < b[0] { // parts of one list
+		copy(dst[copy(dst, a):], b)
+		return dst
+	}
+	n, i, j := 0, 0, 0
+	for i < len(a) && j < len(b) {
+		x, y := int64(a[i]), int64(b[j])
+		dst[n] = int32(min(x, y))
+		n++
+		i -= int((x - y - 1) >> 63) // by 1 where x <= y
+		j -= int((y - x - 1) >> 63)
+	}
+	n += copy(dst[n:], a[i:])
+	n += copy(dst[n:], b[j:])
+	return dst[:n]
+}
+
+// Places returns where the numbers b are among a, in dst's memory if there is room. Both ascend, once each, none is negative, and a has all of b.
+func Places(dst, a, b []int32) []int32 {
+	dst = slices.Grow(dst[:0], len(b))[:len(b)]
+	for i, n := 0, 0; n < len(b); i++ {
+		dst[n] = int32(i)
+		n -= int((int64(a[i]^b[n]) - 1) >> 63) // by 1 where they are equal
 	}
 	return dst
 }

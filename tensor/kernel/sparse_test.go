@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -177,6 +178,50 @@ func TestGatherRows(t *testing.T) {
 			}()
 			ScatterRows(back[:5*cols], dst, []int32{5}, cols)
 		}()
+	}
+}
+
+// TestUnite: the numbers of either list, ascending, and where those of each are among them.
+func TestUnite(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	list := func(n, below int) []int32 {
+		var x []int32
+		for range n {
+			x = append(x, int32(r.IntN(below)))
+		}
+		slices.Sort(x)
+		return slices.Compact(x)
+	}
+	var all, places []int32
+	for range 500 {
+		a, b := list(r.IntN(20), 40), list(r.IntN(20), 40)
+		switch r.IntN(4) {
+		case 0: // behind one another
+			for i := range b {
+				b[i] += 40
+			}
+		case 1:
+			b = slices.Clone(a)
+		case 2:
+			b = append(b, math.MaxInt32)
+		}
+		want := slices.Concat(a, b)
+		slices.Sort(want)
+		want = slices.Compact(want)
+		if all = Unite(all, a, b); !slices.Equal(all, want) {
+			t.Fatalf("%v and %v make %v", a, b, all)
+		}
+		for _, x := range [][]int32{a, b} {
+			places = Places(places, all, x)
+			for i, p := range places {
+				if all[p] != x[i] {
+					t.Fatalf("%d is said to be at %d of %v", x[i], p, all)
+				}
+			}
+			if len(places) != len(x) {
+				t.Fatalf("%d places of %d numbers", len(places), len(x))
+			}
+		}
 	}
 }
 

@@ -192,7 +192,7 @@ func (s *rowLists) sum(g trivium.Gradient) error {
 		}
 		rows := append(g.Rows[i][:0], s.lists[0].rows...)
 		for _, l := range s.lists[1:] {
-			s.spare = unite(s.spare, rows, l.rows)
+			s.spare = kernel.Unite(s.spare, rows, l.rows)
 			rows, s.spare = s.spare, rows
 		}
 		g.Rows[i] = rows
@@ -201,37 +201,10 @@ func (s *rowLists) sum(g trivium.Gradient) error {
 		s.sums = room(s.sums, len(rows)*cols)
 		kernel.Fill(isa, s.sums, absent) // to which all can be added then, without a look who was the first
 		for _, l := range s.lists {
-			s.places = places(s.places, rows, l.rows)
+			s.places = kernel.Places(s.places, rows, l.rows)
 			kernel.ScatterAddRows(isa, s.sums, s.places, l.values, cols)
 		}
 		kernel.ScatterRows(cells, s.sums, rows, cols)
 	}
 	return nil
-}
-
-// unite makes dst the rows that are in a or in b, which ascend. It does not branch on which is less, since nobody could foretell.
-func unite(dst, a, b []int32) []int32 {
-	dst = room(dst, len(a)+len(b))
-	n, i, j := 0, 0, 0
-	for i < len(a) && j < len(b) {
-		x, y := int64(a[i]), int64(b[j])
-		dst[n] = int32(min(x, y))
-		n++
-		i -= int((x - y - 1) >> 63) // by 1 where x <= y
-		j -= int((y - x - 1) >> 63)
-	}
-	n += copy(dst[n:], a[i:])
-	n += copy(dst[n:], b[j:])
-	return dst[:n]
-}
-
-// places makes dst the places of rows b among rows a, which has them all; both ascend.
-func places(dst, a, b []int32) []int32 {
-	dst = room(dst, len(b)+1)
-	n := 0
-	for i := 0; n < len(b); i++ {
-		dst[n] = int32(i)
-		n += int((int64(a[i]^b[n]) - 1) >> 63 & 1) // by 1 where they are equal
-	}
-	return dst[:n]
 }
