@@ -3,6 +3,7 @@ package ps
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -128,6 +129,63 @@ func TestInOrder(t *testing.T) {
 			if v := float32(x.place); g.steps[i] != x.steps || rows[i] != int32(3*x.place) || g.g[cols*i] != v || g.g[cols*i+1] != -v {
 				t.Fatalf("up to %d steps: at %d there is row %d with %d steps and %v, want row %d with %d", most, i, rows[i], g.steps[i], g.g[cols*i], 3*x.place, x.steps)
 			}
+		}
+	}
+}
+
+// A rowWatcher notes the gradients of the rows that it steps.
+type rowWatcher struct {
+	*optim.Rule
+	got *[]float32
+}
+
+func (w rowWatcher) ApplyRows(steps []uint32, l *trivium.Layout, p, g, out []float32, slots [][]float32) {
+	*w.got = append(*w.got, g...)
+	w.Rule.ApplyRows(steps, l, p, g, out, slots)
+}
+
+// TestSumsOfSections: a row is stepped by the sum of what the sections have of it, in their order, wherever the rows of each begin and end; what one
+// section alone has is left as it is, also where it is -0.
+func TestSumsOfSections(t *testing.T) {
+	rule, err := optim.New(trivium.OptimizerSpec{Name: "sgd", Rate: 1}, kernel.Best())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all, cols = 20_000, 2
+	var got []float32
+	p := Placement{Servers: []Name{serverName(0)}, ShardsEach: 1}.withDefaults()
+	tab := newTable(&Definition{Spec: Spec{Name: "t", Rows: all, Cols: cols, Optimizer: "it"}}, &p)
+	if err := tab.equip(map[string]trivium.Optimizer{"it": rowWatcher{rule.(*optim.Rule), &got}}); err != nil {
+		t.Fatal(err)
+	}
+	if tab.cut.shards != 1 {
+		t.Fatalf("%d shards", tab.cut.shards)
+	}
+	s := newShard[float32](tab, 0, newRoom(tab, []int{0}))
+	sums := map[int64][cols]float32{}
+	var secs []*section
+	for i, of := range []struct{ from, to, step int64 }{{0, all, 7}, {3, 9000, 2}, {9001, all, 2}, {all - 1, all, 1}, {0, all, 5}} {
+		c := &section{form: formRows}
+		var x []float32
+		for row := of.from; row < of.to; row += of.step {
+			v := [cols]float32{float32(row+int64(i)) / 3, float32(math.Copysign(0, -1))}
+			c.rows, x = append(c.rows, row), append(x, v[:]...)
+			if sum, ok := sums[row]; ok {
+				v[0] += sum[0]
+			}
+			sums[row] = v
+		}
+		c.n, c.cells = len(x), raw.Bytes(x)
+		secs = append(secs, c)
+	}
+	s.apply(&roundPart{secs: secs, sum: 1})
+	if len(got) != cols*len(sums) {
+		t.Fatalf("%d cells were stepped of %d rows", len(got), len(sums))
+	}
+	for i, row := range slices.Sorted(maps.Keys(sums)) {
+		want, have := sums[row], got[cols*i:]
+		if have[0] != want[0] || have[1] != 0 || !math.Signbit(float64(have[1])) {
+			t.Fatalf("row %d is stepped by %v, want %v", row, have[:cols], want)
 		}
 	}
 }

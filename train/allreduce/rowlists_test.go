@@ -1,6 +1,7 @@
 package allreduce
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -204,6 +205,23 @@ func TestBrokenLists(t *testing.T) {
 		if got := fmt.Sprint(err); err == nil && c.want != "" || err != nil && got != c.want {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
+	}
+}
+
+// TestRowOfOne: a row that one worker alone has touched is what that has, also where it is -0.
+func TestRowOfOne(t *testing.T) {
+	l, err := trivium.NewLayout(trivium.Spec{Name: "w", Shape: []int{40, 1}, RowSparse: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newRowLists(l, []int{0}, 2)
+	s.all = []int32{1, 7, math.MinInt32, 1, 9, math.MinInt32} // of each: how many rows, which, and the bits of its cell
+	g := trivium.NewGradient(l)
+	if err := cmp.Or(s.hear(), s.sum(g)); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := g.Flat[7], g.Flat[9]; !slices.Equal(g.Rows[0], []int32{7, 9}) || a != 0 || b != 0 || !math.Signbit(float64(a)) || !math.Signbit(float64(b)) {
+		t.Errorf("rows %v are %v and %v", g.Rows[0], a, b)
 	}
 }
 
