@@ -33,7 +33,7 @@ type fm struct {
 	columns func(i, worker int) // m.runColumns, bound once
 }
 
-// A fmCall is what the tiles of one call of Grad or Predict work on.
+// An fmCall is what the tiles of one call of Grad or Predict work on.
 type fmCall struct {
 	x    kernel.CSR[float32]
 	bias float32

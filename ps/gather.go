@@ -46,8 +46,8 @@ type gather struct {
 	all    []int32 // segments of a round
 	lists  []int32 // those of each section
 	left   []listed
-	spare  []int32
-	places []int32
+	spare  []int32 // memory for all
+	places []int32 // of a section's segments, among those at hand
 }
 
 // newGather returns that of t; nil: its rows are not gathered.

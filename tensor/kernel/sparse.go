@@ -84,7 +84,7 @@ func SparseMatMulT[T Float](isa ISA, dw []T, ldw int, a CSR[T], dy []T, ldy, n, 
 					dw[int(c)*ldw] += T(val[k] * row[0])
 				}
 			}
-		case isa >= AVX2 && n > 1 && len(idx)*n <= shortCall:
+		case isa >= AVX2 && len(idx)*n <= shortCall:
 			s := scatter{len(idx), n, ldw, from, to - from}
 			if single[T]() {
 				csrScatterF32(isa, &as32(dw)[0], &as32(row)[0], &as32(val)[0], &idx[0], &s)
