@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/trivium-ml/trivium/transport"
@@ -21,12 +22,16 @@ const (
 type words struct {
 	queue  chan transport.Frame
 	unsaid atomic.Int64  // messages for which there was no room, since one was sent
-	last   chan struct{} // closed by hush: nothing that matters follows
+	last   chan struct{} // closed by finish: nothing that matters follows
+	finish func()        // may be called again
 	ended  chan struct{} // closed once all is said
 }
 
 func newWords() *words {
-	return &words{queue: make(chan transport.Frame, maxWords), last: make(chan struct{}), ended: make(chan struct{})}
+	last := make(chan struct{})
+	return &words{
+		queue: make(chan transport.Frame, maxWords), last: last, finish: sync.OnceFunc(func() { close(last) }), ended: make(chan struct{}),
+	}
 }
 
 // tell has the driver told soon. The run does not depend on it.
@@ -49,7 +54,7 @@ func (w *worker) tell(kind uint8, v any) {
 	w.log.Warn("not told to the driver", "kind", kind, "error", err)
 }
 
-// talk sends what is told, until hush, or until the job has ended, or this process is to, and the driver takes nothing.
+// talk sends what is told, until no more follows, or until the job has ended, or this process is to, and the driver takes nothing.
 func (w *worker) talk() {
 	defer close(w.words.ended)
 	gone := false
@@ -79,7 +84,7 @@ func (w *worker) talk() {
 
 // hush waits until all that was told is sent: the result comes after it.
 func (w *worker) hush() {
-	close(w.words.last)
+	w.words.finish()
 	<-w.words.ended
 }
 

@@ -140,6 +140,7 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 		return err
 	}
 	wait.Go(func() { w.live(ctx) })
+	defer w.words.finish() // where training panics: a panic is printed, and ends the process, once what is deferred is done
 	wait.Go(w.talk)
 	wait.Go(func() {
 		select {
