@@ -136,6 +136,7 @@ type Spec struct {
 	Rate      float32 // multiplies the learning rate; 0 means 1
 	Tie       string  // name of an earlier tensor of the same shape whose cells this one shares; empty: its own cells
 	RowSparse bool    // its gradient names the rows of axis 0 that it touches
+	Columns   string  // row-sparse: the CSR input whose columns number the rows, and no others are read; empty: the model alone knows which are
 }
 
 // A Layout says where each named tensor lies in a flat vector: in the order given, without gaps. It is immutable.
@@ -267,7 +268,7 @@ func (l *Layout) At(cell int) int {
 }
 
 // Hash returns a fingerprint in hexadecimal: equal layouts, and only these, have equal ones. Processes compare it when they join,
-// and a checkpoint carries it.
+// and a checkpoint carries it. By what input rows are read (Spec.Columns) is the model's, and not in it.
 func (l *Layout) Hash() string { return l.hash }
 
 func (l *Layout) fingerprint() string {

@@ -33,6 +33,21 @@ const (
 	feedScores
 )
 
+// What a sparse input feeds: NAME.indptr and so on.
+const (
+	partIndptr  = "indptr"
+	partIndices = "indices"
+	partValues  = "values"
+)
+
+// feedName cuts what an input of the graph is called into the name of the batch's input and the part of it.
+func feedName(name string) (base, part string) {
+	if dot := strings.LastIndexByte(name, '.'); dot >= 0 { // the last: an input's own name may have dots
+		return name[:dot], name[dot+1:]
+	}
+	return name, ""
+}
+
 func newFeed(g *graph.Graph, v, scores graph.Value) (feed, error) {
 	typ := v.Type()
 	f := feed{name: g.Node(v.Node()).Name}
@@ -47,10 +62,7 @@ func newFeed(g *graph.Graph, v, scores graph.Value) (feed, error) {
 		return f, fmt.Errorf("nn: input %q is a scalar; a batch has rows", f.name)
 	}
 	dims[0], f.axis = 0, typ.Shape[0]
-	base, part := f.name, ""
-	if dot := strings.LastIndexByte(f.name, '.'); dot >= 0 { // the last: an input's own name may have dots
-		base, part = f.name[:dot], f.name[dot+1:]
-	}
+	base, part := feedName(f.name)
 	want := graph.F32
 	switch {
 	case v == scores:
@@ -61,11 +73,11 @@ func newFeed(g *graph.Graph, v, scores graph.Value) (feed, error) {
 		f.kind, want = feedClass, graph.I32
 	case f.name == "label":
 		f.kind = feedReal
-	case part == "indptr":
+	case part == partIndptr:
 		f.kind, f.name, want = feedIndptr, base, graph.I64
-	case part == "indices":
+	case part == partIndices:
 		f.kind, f.name, want = feedIndices, base, graph.I32
-	case part == "values":
+	case part == partValues:
 		f.kind, f.name = feedValues, base
 	}
 	if typ.DType != want {

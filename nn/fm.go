@@ -83,8 +83,8 @@ func FM(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
 	}
 	sparse := in.Columns() >= sparseRows
 	m.layout, err = newLayout(
-		trivium.Spec{Name: "w", Shape: []int{in.Columns(), 1}, Decay: 1, RowSparse: sparse},
-		trivium.Spec{Name: "v", Shape: []int{in.Columns(), k[0]}, Decay: 1, RowSparse: sparse},
+		trivium.Spec{Name: "w", Shape: []int{in.Columns(), 1}, Decay: 1, RowSparse: sparse, Columns: in.Name},
+		trivium.Spec{Name: "v", Shape: []int{in.Columns(), k[0]}, Decay: 1, RowSparse: sparse, Columns: in.Name},
 		trivium.Spec{Name: "b", Shape: []int{1}},
 	)
 	if err != nil {

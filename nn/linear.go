@@ -122,9 +122,10 @@ func newLinear(loss pointLoss, s trivium.Schema, cpu *tensor.CPU) (trivium.Model
 	if in.Form == trivium.Ragged {
 		return nil, fmt.Errorf("takes dense or sparse rows, input %q is ragged", in.Name)
 	}
+	sparse := in.Form == trivium.CSR && in.Columns() >= sparseRows
 	m := &linear{loss: loss, in: in, cpu: cpu}
 	m.layout, err = newLayout(
-		trivium.Spec{Name: "w", Shape: []int{in.Columns(), 1}, Decay: 1, RowSparse: in.Form == trivium.CSR && in.Columns() >= sparseRows},
+		trivium.Spec{Name: "w", Shape: []int{in.Columns(), 1}, Decay: 1, RowSparse: sparse, Columns: in.Name},
 		trivium.Spec{Name: "b", Shape: []int{1}},
 	)
 	if err != nil {
@@ -139,7 +140,7 @@ func newLinear(loss pointLoss, s trivium.Schema, cpu *tensor.CPU) (trivium.Model
 	m.leaves, m.sums, m.scores = m.runLeaves, m.runSums, m.runScores
 	if in.Form == trivium.CSR {
 		m.begun = m.runBegun
-		m.sparse = newColumnParts(in.Columns(), m.layout.Spec(0).RowSparse)
+		m.sparse = newColumnParts(in.Columns(), sparse)
 	}
 	return m, nil
 }

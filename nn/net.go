@@ -158,9 +158,9 @@ func (n *Net) layOut(g *graph.Graph) (err error) {
 			specs[i].Decay = 1
 		}
 	}
-	for _, id := range sparseOnly(g) {
-		if specs[id].Shape[0] >= sparseRows {
-			specs[id].RowSparse = true
+	for _, t := range sparseOnly(g) {
+		if s := &specs[t.id]; s.Shape[0] >= sparseRows {
+			s.RowSparse, s.Columns = true, t.columns
 		}
 	}
 	n.layout, err = newLayout(specs...)

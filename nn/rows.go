@@ -2,7 +2,6 @@ package nn
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/graph"
@@ -11,13 +10,22 @@ import (
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
-// sparseOnly lists the Variables, by position, that are read once and only by an operation whose gradient names rows, as many as a batch
-// has of something.
-func sparseOnly(g *graph.Graph) []int {
-	counted := map[graph.Dim]bool{} // axes whose size a feed tells
+// A sparseTable is a Variable whose gradient names rows.
+type sparseTable struct {
+	id      int    // its position
+	columns string // the sparse input whose columns these are; empty: they come from elsewhere
+}
+
+// sparseOnly lists the Variables that are read once and only by an operation whose gradient names rows, as many as a batch has of something.
+func sparseOnly(g *graph.Graph) []sparseTable {
+	counted := map[graph.Dim]bool{}       // axes whose size a feed tells
+	columnsOf := map[graph.Value]string{} // of which sparse input
 	for _, v := range g.Inputs() {
 		if s := v.Shape(); len(s) > 0 && !s[0].Fixed() {
 			counted[s[0]] = true
+		}
+		if input, part := feedName(g.Node(v.Node()).Name); part == partIndices {
+			columnsOf[v] = input
 		}
 	}
 	list := func(v graph.Value, t graph.DType) bool {
@@ -33,19 +41,30 @@ func sparseOnly(g *graph.Graph) []int {
 		}
 		return false
 	}
-	readers := map[graph.Value][]bool{} // of each value: whether the gradient of the reader names rows
+	type reader struct {
+		sparse  bool // its gradient names rows
+		columns string
+	}
+	readers := map[graph.Value][]reader{}
 	for node := range g.Nodes() {
 		for i, v := range node.Inputs {
-			readers[v] = append(readers[v], names(node, i))
+			r := reader{sparse: names(node, i)}
+			if r.sparse {
+				r.columns = columnsOf[node.Inputs[1]]
+			}
+			readers[v] = append(readers[v], r)
 		}
 	}
-	var ids []int
+	var found []sparseTable
 	for i, reads := range readsOf(g) {
-		if len(reads) == 1 && slices.Equal(readers[reads[0]], []bool{true}) {
-			ids = append(ids, i)
+		if len(reads) != 1 {
+			continue
+		}
+		if by := readers[reads[0]]; len(by) == 1 && by[0].sparse {
+			found = append(found, sparseTable{i, by[0].columns})
 		}
 	}
-	return ids
+	return found
 }
 
 // A sparseGrad is the gradient of a row-sparse tensor, which is a sparse matrix, transposed, times the gradient dy of what its reader makes. The

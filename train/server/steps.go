@@ -139,7 +139,7 @@ func (d *descent) Round(ctx context.Context, _ *ps.Worker, b trivium.Batch) erro
 			w.update[i] *= share
 		}
 	}
-	return w.tables.inc(0, w.update, d.touched(&b))
+	return w.tables.inc(0, w.update, d.touched())
 }
 
 // descend takes the steps of b, and returns the sums of loss and weight, of each step's rows before it.
@@ -189,19 +189,19 @@ func (d *descent) descend(b *trivium.Batch) (lossSum, weightSum float64, err err
 	return lossSum, weightSum, nil
 }
 
-// touched are the rows of row-sparse tensors that the round of b changed; nil where there are no such tensors.
-func (d *descent) touched(b *trivium.Batch) [][]int32 {
+// touched are the rows of row-sparse tensors that the round changed; nil where there are no such tensors.
+func (d *descent) touched() [][]int32 {
 	w := d.w
 	if len(w.tables.sparse) == 0 {
 		return nil
 	}
-	for _, x := range w.tables.sparse {
-		rows := d.seen[x.tensor]
-		if d.fused != nil { // the columns of the batch, which pull has found
-			rows = append(rows[:0], w.touched.of(b, x.rows)...)
+	for i, x := range w.tables.sparse {
+		if d.fused == nil {
+			slices.Sort(d.seen[x.tensor])
+			d.seen[x.tensor] = slices.Compact(d.seen[x.tensor])
+		} else if d.seen[x.tensor] = w.touched.rows(i); d.seen[x.tensor] == nil {
+			d.seen[x.tensor] = x.run(0, x.rows)
 		}
-		slices.Sort(rows)
-		d.seen[x.tensor] = slices.Compact(rows)
 	}
 	return d.seen
 }

@@ -32,6 +32,7 @@ type tables struct {
 // A rowTensor is a row-sparse tensor and its table.
 type rowTensor struct {
 	tensor, from, rows, cols int
+	columns                  string // the input whose columns its rows are, as in trivium.Spec
 	name                     string
 	table                    ps.Table[float32]
 	at                       []int32 // the rows that are wanted
@@ -56,7 +57,7 @@ func newTables(l *trivium.Layout, o Options, updater string) *tables {
 			continue
 		}
 		if spec.RowSparse {
-			x := &rowTensor{tensor: i, from: from, rows: l.Rows(i), cols: l.Cols(i), name: rowPrefix + spec.Name}
+			x := &rowTensor{tensor: i, from: from, rows: l.Rows(i), cols: l.Cols(i), columns: spec.Columns, name: rowPrefix + spec.Name}
 			t.sparse = append(t.sparse, x)
 			cells := trivium.Spec{Name: x.name, Shape: []int{x.cols}, Decay: spec.Decay, Rate: spec.Rate, Buffer: spec.Buffer}
 			t.specs = append(t.specs, ps.Spec{
@@ -171,7 +172,7 @@ func (t *tables) get(ctx context.Context, of []*rowTensor, flat []float32) error
 // getRows reads all rows of a tensor into flat.
 func (t *tables) getRows(ctx context.Context, x *rowTensor, flat []float32) error {
 	for at := 0; at < x.rows; at += rowsAtOnce {
-		x.want(x.run(at))
+		x.want(x.run(at, rowsAtOnce))
 		if err := t.get(ctx, []*rowTensor{x}, flat); err != nil {
 			return err
 		}
@@ -209,7 +210,7 @@ func (t *tables) inc(part int, v []float32, rows [][]int32) error {
 	for _, x := range t.sparse {
 		if rows == nil {
 			for at := 0; at < x.rows; at += rowsAtOnce {
-				if err := x.inc(part, v, x.run(at)); err != nil {
+				if err := x.inc(part, v, x.run(at, rowsAtOnce)); err != nil {
 					return err
 				}
 			}
@@ -227,9 +228,9 @@ func (x *rowTensor) inc(part int, v []float32, rows []int32) error {
 	return x.table.IncRows(part, x.ids, x.cells)
 }
 
-// run returns the rows from `at` on, so many as are asked for at a time.
-func (x *rowTensor) run(at int) []int32 {
-	rows := make([]int32, min(rowsAtOnce, x.rows-at))
+// run returns the rows from `at` on, at most so many.
+func (x *rowTensor) run(at, most int) []int32 {
+	rows := make([]int32, min(most, x.rows-at))
 	for i := range rows {
 		rows[i] = int32(at + i)
 	}
