@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // ErrUnfinished says that a comparison has trials to do.
@@ -36,8 +37,9 @@ func ReadReport(dir string) (*Report, error) {
 	if r.Format != formatVersion {
 		return nil, fmt.Errorf("compare: %s is of format %d, this program reads %d", dir, r.Format, formatVersion)
 	}
-	for _, t := range r.Tables { // the values behind the medians
+	for _, t := range r.Tables { // the values behind the medians, and whose trials they are
 		for _, x := range t.Rows {
+			x.cell = t.cellOf(x)
 			for i := range x.Trials {
 				for _, p := range x.Trials[i].Curve {
 					x.Trials[i].Result.Curve = append(x.Trials[i].Result.Curve, p.point())
@@ -50,6 +52,15 @@ func ReadReport(dir string) (*Report, error) {
 		t.rank()
 	}
 	return r, nil
+}
+
+// cellOf is the ID of a row's cell, which a report does not say: what it is made of is all there.
+func (t *Table) cellOf(x *Row) string {
+	c := Cell{Task: t.Task, Batch: t.Batch, Workers: x.Workers, Link: t.Link, System: x.System}
+	if x.Workers < t.Workers || strings.HasPrefix(x.System, "local") { // a row of one process has no link
+		c.Link = Link{}
+	}
+	return c.ID()
 }
 
 func readPlan(dir string) (*record, error) {

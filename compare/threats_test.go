@@ -1,7 +1,9 @@
 package compare
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -78,6 +80,56 @@ func TestFlaggedRepeats(t *testing.T) {
 	for name, text := range map[string]string{"speed": fmt.Sprint(r.speed()), "the paper's": fmt.Sprint(r.paperTables())} {
 		if n := strings.Count(text, "flagged, as the threats say"); n != 1 || !strings.Contains(text, "flagged, as the threats say: 2 of 6 repeats") {
 			t.Errorf("%s: said %d times in %s", name, n, text)
+		}
+	}
+}
+
+// TestDoubtsReadBack: a report that is read back names the trials of each row as the one that was written does, in all tables of the full run and of
+// other combinations; so it says the same of how many are flagged, also where tables share a row.
+func TestDoubtsReadBack(t *testing.T) {
+	all := Strategies(Host{})
+	peers, err := Peers(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := PaperTasks(Tasks(Sources{MNIST: "mnist"}))
+	ours := digits()
+	ours.Own, ours.Job.Batch = true, 60
+	for _, p := range []Plan{
+		{Tasks: tasks, Systems: append(all, peers...), Links: []Link{{Apart: true}}, Full: true},
+		{Tasks: tasks, Systems: append(all, peers...), Workers: []int{1, 3}, Links: []Link{{Apart: true}, {Mbit: 750, Apart: true}}},
+		{Tasks: []Task{ours}, Systems: all, Workers: []int{1, 2}},
+	} {
+		p.defaults()
+		r := newReport(&p, &record{})
+		for _, g := range p.groups() {
+			table := r.table(&g, &p)
+			for i, x := range table.Rows {
+				flags := []string{"other programs took 20 % of the cores"}
+				if i == 1 {
+					flags = append(flags, "the hypervisor took 3.1 % of the time")
+				}
+				x.Trials = []Repeat{{Repeat: 1, Result: Result{Flags: flags}}}
+				if got := table.cellOf(x); got != x.cell {
+					t.Errorf("%s: the trials of %s are read back as those of %s", table.title(), x.cell, got)
+				}
+				x.count(table)
+			}
+		}
+		dir := t.TempDir()
+		if err := writeJSON(filepath.Join(dir, reportFile), r); err != nil {
+			t.Fatal(err)
+		}
+		again, err := ReadReport(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var then, now strings.Builder
+		if err := errors.Join(r.Text(&then), again.Text(&now)); err != nil {
+			t.Fatal(err)
+		}
+		if then.String() != now.String() || !strings.Contains(then.String(), "trials are flagged: the hypervisor") {
+			t.Errorf("written:\n%s\nread back:\n%s", then.String(), now.String())
 		}
 	}
 }
