@@ -307,7 +307,7 @@ func (v *compareRun) own(s *session, workers int) (compare.Task, error) {
 		fmt.Fprintln(s.err, instead)
 	}
 	epochs := job.Epochs
-	if epochs == 0 {
+	if epochs == 0 && job.Steps == 0 {
 		epochs = 50
 	}
 	if job.Batch != trivium.FullBatch && job.Batch < workers {

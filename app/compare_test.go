@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -63,6 +64,24 @@ func TestCompareMistakes(t *testing.T) {
 		}
 		if files, _ := filepath.Glob(filepath.Join(in, "*", "*", "report.html")); len(files) > 0 {
 			t.Errorf("%q leaves %v", c.args, files)
+		}
+	}
+}
+
+// TestCompareBounds: the target of a user's own job counts within its epochs and steps; of a job without either, within fifty epochs.
+func TestCompareBounds(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]struct {
+		epochs int
+		steps  int64
+	}{
+		"epochs: 40\nsteps: 300\n": {40, 300}, "epochs: 0\nsteps: 300\n": {0, 300}, "epochs: 3\n": {3, 0}, "epochs: 0\n": {50, 0},
+	} {
+		write(t, dir, "job.yaml", "model: softmax\nbatch: 60\ndata: {source: digits, rows: 1200}\n"+text)
+		v := &compareRun{File: filepath.Join(dir, "job.yaml"), Target: "train.loss <= 1"}
+		task, err := v.own(newSession(io.Discard, io.Discard, Options{}), 2)
+		if err != nil || task.Cap != want.epochs || task.Job.Steps != want.steps {
+			t.Errorf("%q: %d epochs and %d steps, %v; want %+v", text, task.Cap, task.Job.Steps, err, want)
 		}
 	}
 }

@@ -32,7 +32,7 @@ type Task struct {
 
 	Batches []Batch `json:"batches,omitempty"` // that the full run measures
 	Own     bool    `json:"own,omitempty"`     // the user's own: its batch is that of all workers together, whatever their number
-	Cap     int     `json:"cap"`               // epochs within which the target counts
+	Cap     int     `json:"cap"`               // epochs within which the target counts, if Job.Steps is not sooner; 0: as many as Job.Steps takes
 	File    string  `json:"file,omitempty"`    // the user's, as he named it
 	Data    string  `json:"data,omitempty"`    // in place of the file's, likewise
 }

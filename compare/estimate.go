@@ -51,7 +51,7 @@ func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) 
 	if !a.Exact() {
 		updates += ref.Updates
 	}
-	updates = min(updates, epoch*int64(g.task.Cap))
+	updates = min(updates, g.task.within(epoch))
 	n := warmUpdates
 	if g.batch == trivium.FullBatch {
 		n = warmFull

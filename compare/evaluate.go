@@ -217,7 +217,7 @@ func (e *evaluator) perEpoch(batch int) int64 {
 type reference struct {
 	Batch    int               `json:"batch"`
 	Reached  bool              `json:"reached"`
-	Updates  int64             `json:"updates"`            // to the target; else to the cap
+	Updates  int64             `json:"updates"`            // to the target; else those within which it counts
 	Value    float64           `json:"value"`              // of the target's metric there
 	Seconds  float64           `json:"seconds"`            // that it took, on all cores
 	Checksum string            `json:"checksum,omitempty"` // of the data
@@ -235,7 +235,7 @@ func (e *evaluator) grain(batch int) int64 {
 // places are the updates up to last after which parameters are kept: as dense as the grain, but at most as many as most. Those of local
 // SGD fall on its averages.
 func (e *evaluator) places(batch int, last, every int64, most int) []int64 {
-	step := e.grain(batch)
+	step := max(1, min(e.grain(batch), last))
 	step *= max(1, (last/step+int64(most)-1)/int64(most))
 	if every > 1 {
 		step = (step + every - 1) / every * every
@@ -269,12 +269,12 @@ const proofPoints = 12
 
 // refer trains local in this process, at that effective batch, until the target is met.
 func (e *evaluator) refer(ctx context.Context, t Task, batch int) (reference, error) {
-	r := reference{Batch: batch, Updates: e.perEpoch(batch) * int64(t.Cap), Losses: map[int64]float64{}}
+	r := reference{Batch: batch, Updates: t.within(e.perEpoch(batch)), Losses: map[int64]float64{}}
 	grain := e.grain(batch)
 	began := time.Now()
 	var looking time.Duration
 	err := e.follow(ctx, t, batch, r.Updates, func(p trivium.Params, step int64) (more bool, err error) {
-		if step%grain != 0 {
+		if step%grain != 0 && step != r.Updates { // at the last too, which may be the only one
 			return true, nil
 		}
 		at := time.Now()

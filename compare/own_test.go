@@ -229,3 +229,50 @@ func TestShortTrials(t *testing.T) {
 		t.Error(said)
 	}
 }
+
+// TestWithin: a target counts within what train trains on: the job's epochs or its steps, whichever end first. The page says it.
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		epochs   int
+		steps    int64
+		perEpoch int64
+		want     int64
+		words    string
+	}{
+		{20, 24, 10, 24, "20 epochs and 24 updates"},
+		{2, 24, 10, 20, "2 epochs and 24 updates"},
+		{2, 0, 10, 20, "2 epochs"},
+		{0, 7, 10, 7, "7 updates"},
+		{1, 1, 1, 1, "1 epoch and 1 update"},
+	} {
+		task := Task{Name: "mine", Own: true, Cap: c.epochs, Job: trivium.Job{Steps: c.steps}}
+		if got := task.within(c.perEpoch); got != c.want {
+			t.Errorf("%+v: %d updates", c, got)
+		}
+		r := &Report{}
+		r.table(&group{task: task}, &Plan{})
+		if page := fmt.Sprint(r.setup()); !strings.Contains(page, "{"+c.words+" ") {
+			t.Errorf("%+v: the page says %s", c, page)
+		}
+	}
+}
+
+// TestStepsBound: a row that trains on past the job's steps, to be measured, does not meet the target there, and is looked at where train would end.
+func TestStepsBound(t *testing.T) {
+	bookkeeping(t)
+	for steps, batch := range map[int64]int{24: 60, 3: trivium.FullBatch} {
+		task := digits()
+		task.Own, task.Cap, task.Job.Steps, task.Job.Batch = true, 0, steps, batch
+		task.Target = Target{"train", "loss", 1e-9, false}
+		table := run(t, small(t, inMemory(), task, "local", "allreduce", "server-asp")).Tables[0]
+		if table.Reference != steps {
+			t.Errorf("%d steps: local is followed for %d", steps, table.Reference)
+		}
+		why := fmt.Sprintf("not reached where it was looked for, up to update %d (best ", steps)
+		for _, x := range table.Rows {
+			if made := x.Trials[0].Result.Updates; made < steps || x.Error != "" || !strings.HasPrefix(x.Why, why) {
+				t.Errorf("%s makes %d updates: %s%s, want %s", x.System, made, x.Error, x.Why, why)
+			}
+		}
+	}
+}

@@ -155,7 +155,7 @@ func (r *Report) setup() []report.Block {
 	blocks = append(blocks, r.tuning()...)
 	var tasks report.Table
 	tasks.Name, tasks.Caption = "tasks", caption("What was trained.")
-	tasks.Columns = []report.Column{{Name: "task"}, {Name: "model"}, {Name: "data"}, {Name: "target"}, {Name: "counts within", Unit: "epochs"}, {Name: "checksum of the data"}}
+	tasks.Columns = []report.Column{{Name: "task"}, {Name: "model"}, {Name: "data"}, {Name: "target"}, {Name: "counts within"}, {Name: "checksum of the data"}}
 	seen := map[string]bool{}
 	for _, t := range r.Tables {
 		key := t.Task + t.Target.String()
@@ -164,7 +164,7 @@ func (r *Report) setup() []report.Block {
 		}
 		seen[key] = true
 		tasks.Rows = append(tasks.Rows, report.Row{Cells: []report.Cell{
-			report.Name(t.Task), report.Name(t.Model), report.Name(t.Data), report.Name(t.Target.String()), report.Number(float64(t.Cap), report.Digits(0)), report.Name(t.Checksum),
+			report.Name(t.Task), report.Name(t.Model), report.Name(t.Data), report.Name(t.Target.String()), report.Name(t.within()), report.Name(t.Checksum),
 		}})
 	}
 	return append(blocks, tasks)

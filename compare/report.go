@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/trivium-ml/trivium/internal/quantity"
 )
@@ -57,7 +58,8 @@ type Table struct {
 	Model     string `json:"model"`
 	Data      string `json:"data"`
 	Target    Target `json:"target"`
-	Cap       int    `json:"cap"` // epochs
+	Cap       int    `json:"cap"`             // epochs within which the target counts; 0: as many as Steps takes
+	Steps     int64  `json:"steps,omitempty"` // updates within which it counts, if before the epochs; 0: no such bound
 	Batch     Batch  `json:"batch"`
 	Workers   int    `json:"workers"`
 	Link      Link   `json:"link,omitzero"`
@@ -79,8 +81,8 @@ func newReport(p *Plan, r *record) *Report {
 // table begins a table.
 func (r *Report) table(g *group, p *Plan) *Table {
 	t := &Table{
-		Task: g.task.Name, Model: g.task.Job.Model, Data: g.task.Job.Data.Source, Target: g.task.Target, Cap: g.task.Cap, Batch: g.batch,
-		Workers: g.work, Link: g.link, Own: g.task.Own,
+		Task: g.task.Name, Model: g.task.Job.Model, Data: g.task.Job.Data.Source, Target: g.task.Target, Cap: g.task.Cap, Steps: g.task.Job.Steps,
+		Batch: g.batch, Workers: g.work, Link: g.link, Own: g.task.Own,
 	}
 	for _, c := range g.cells {
 		a := p.Systems[c.index].About()
@@ -192,6 +194,18 @@ func (r *Report) conclude(p *Plan) {
 		r.Best = best(r.Tables, p)
 	}
 	r.threats()
+}
+
+// within says within how many epochs or updates the target counts.
+func (t *Table) within() string {
+	var words []string
+	if t.Cap > 0 {
+		words = append(words, quantity.Count(t.Cap, "epoch"))
+	}
+	if t.Steps > 0 {
+		words = append(words, quantity.Count(t.Steps, "update"))
+	}
+	return strings.Join(words, " and ")
 }
 
 func (t *Table) title() string {

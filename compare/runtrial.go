@@ -182,14 +182,14 @@ func (r *runner) spec(ctx context.Context, e *evaluator, g *group, c Cell, syste
 	if !a.Exact() {
 		last += ref.Updates
 	}
-	last = min(last, epoch*int64(g.task.Cap))
+	last = min(last, g.task.within(epoch))
 	var every int64
 	if o, ok := system.(*own); ok {
 		every = o.every()
 	}
 	if c := int64(a.Clocks); c > 0 { // an update is what lies between two clocks
 		batch = perClock(e.rows(), c)
-		last = c * int64(g.task.Cap)
+		last = g.task.within(c)
 	}
 	s.Updates = last
 	s.Snapshots = e.places(batch, last, every, r.plan.Most)

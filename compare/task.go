@@ -144,6 +144,15 @@ func (t Task) At(b Batch) Task {
 	return t
 }
 
+// within is the number of updates within which the target counts, where an epoch has so many: those after which train ends too.
+func (t *Task) within(perEpoch int64) int64 {
+	n := perEpoch * int64(t.Cap)
+	if s := t.Job.Steps; s > 0 && (n == 0 || s < n) {
+		return s
+	}
+	return n
+}
+
 // Sources are the folders of data sets that were found. Empty: there is none.
 type Sources struct {
 	MNIST string // four IDX files
