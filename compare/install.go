@@ -81,7 +81,7 @@ func InstallPeers(ctx context.Context, root string, names []string, sources map[
 			continue
 		}
 		if len(specs[i].Install) == 0 {
-			errs = append(errs, fmt.Errorf("compare: %s has no package to install: %s", n, specs[i].Mend))
+			errs = append(errs, fmt.Errorf("compare: %s has no package to install: %s", n, specs[i].mend()))
 			continue
 		}
 		if s := specs[i]; s.Source != "" && sources[n] == "" {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/internal/shell"
 )
 
 // The peers' programs travel in this one: how they are driven is in peers/README.md.
@@ -50,6 +51,7 @@ type peerSpec struct {
 
 	dir    fs.FS  // of all peers: one program may build on another's
 	folder string // its own in there
+	root   string // of all environments, where the user named it; empty: his cache folder
 
 	found *finding // what Detect found, which its rows share, since to import some libraries takes seconds; nil: it was not asked yet
 }
@@ -116,7 +118,8 @@ func Peers(root string) ([]System, error) {
 	if err != nil {
 		return nil, err
 	}
-	if root == "" {
+	named := root != ""
+	if !named {
 		if root, err = peerRoot(); err != nil {
 			return nil, err
 		}
@@ -126,6 +129,9 @@ func Peers(root string) ([]System, error) {
 	}
 	var list []System
 	for _, s := range specs {
+		if named {
+			s.root = root
+		}
 		for i := range s.Rows {
 			list = append(list, s.peer(&s.Rows[i], filepath.Join(root, s.Name)))
 		}
@@ -210,9 +216,8 @@ func (p *peer) Detect(ctx context.Context) (Facts, error) {
 func (p *peer) look(ctx context.Context) finding {
 	ctx, cancel := context.WithTimeoutCause(ctx, detectLimit, fmt.Errorf("no answer in %v", detectLimit))
 	defer cancel()
-	mend := orElse(p.Mend, "trivium compare peers install "+p.peerSpec.Name)
 	absent := func(looked string) finding {
-		return finding{err: &AbsentError{p.peerSpec.Name, looked, mend}}
+		return finding{err: &AbsentError{p.peerSpec.Name, looked, p.mend()}}
 	}
 	if p.Built != "" {
 		if _, err := os.Stat(filepath.Join(p.env, p.Built)); err != nil {
@@ -244,6 +249,15 @@ func (p *peer) look(ctx context.Context) finding {
 		return finding{interpreter: python, facts: facts}
 	}
 	return absent(fmt.Sprintf("Python module %s in %s and of python3 on PATH", p.Module, p.env))
+}
+
+// mend is the command that installs the peer where it is looked for.
+func (s *peerSpec) mend() string {
+	flag := ""
+	if s.root != "" {
+		flag = " --peers " + shell.Word(s.root)
+	}
+	return replaced([]string{orElse(s.Mend, "trivium compare peers install "+s.Name+"{peers}")}, "{peers}", flag)[0]
 }
 
 // detect asks the program for its versions.

@@ -98,6 +98,32 @@ func TestPeerBuilt(t *testing.T) {
 	}
 }
 
+// TestPeerMend: the command that mends a system's absence installs it where it was looked for: in the folder that the user named, else in his own.
+func TestPeerMend(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "other systems")
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	for folder, flag := range map[string]string{root: " --peers '" + root + "'", "": ""} {
+		rows, err := Peers(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range rows {
+			p := s.(*peer)
+			want := "trivium compare peers install " + p.peerSpec.Name + flag
+			if p.peerSpec.Name == "pmls" {
+				want = "trivium compare peers install pmls --peer-source pmls=DIR" + flag + ", with Bösen's source"
+			}
+			if got := p.mend(); got != want {
+				t.Errorf("%s\nwant %s", got, want)
+			}
+			p.Built = "no such file"
+			if f := p.look(t.Context()); f.err == nil || !strings.HasSuffix(f.err.Error(), "("+want+")") {
+				t.Errorf("%s: %v", p.Name(), f.err)
+			}
+		}
+	}
+}
+
 // TestDetectOnce: the rows of a system ask it once, since that may take it seconds: by its own program, also those that have another.
 func TestDetectOnce(t *testing.T) {
 	asked := filepath.Join(t.TempDir(), "asked")
