@@ -202,8 +202,9 @@ func (r *record) widened(o record) record {
 type directory struct {
 	path   string
 	record record
-	fresh  bool // it held no comparison before
-	made   bool // it was not there before
+	fresh  bool     // it held no comparison before
+	made   bool     // it was not there before
+	above  []string // folders that were made for it, such as that of all comparisons: innermost first
 }
 
 const (
@@ -222,11 +223,13 @@ const (
 func (p *Plan) openDirectory() (_ *directory, err error) {
 	d := &directory{path: filepath.Clean(p.Dir), record: p.record()}
 	if err := d.make(); err != nil {
+		d.leave()
 		return nil, fmt.Errorf("compare: the directory cannot be made: %w", err)
 	}
 	if err := d.lock(); err != nil {
 		if d.made {
 			_ = os.Remove(d.path) // which another process has, where it is not empty
+			d.leave()
 		}
 		return nil, err
 	}
@@ -250,7 +253,14 @@ func (p *Plan) openDirectory() (_ *directory, err error) {
 
 // make makes the folder, where there is none. Of two processes that begin at once, one made it.
 func (d *directory) make() error {
-	if err := os.MkdirAll(filepath.Dir(d.path), 0o755); err != nil {
+	parent := filepath.Dir(d.path)
+	for dir := parent; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		d.above = append(d.above, dir)
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return err
 	}
 	err := os.Mkdir(d.path, 0o755)
@@ -314,13 +324,22 @@ func (d *directory) close() error {
 // clear leaves the directory as it was found: not there, or empty.
 func (d *directory) clear() error {
 	if d.made {
-		return os.RemoveAll(d.path)
+		err := os.RemoveAll(d.path)
+		d.leave()
+		return err
 	}
 	var errs []error
 	for _, name := range []string{planFile, referenceFile, trialsDir, workDir, dataDir, lockFile} {
 		errs = append(errs, os.RemoveAll(filepath.Join(d.path, name)))
 	}
 	return errors.Join(errs...)
+}
+
+// leave removes the folders that were made for the directory, now that it is gone: what something else is in by now stays.
+func (d *directory) leave() {
+	for _, dir := range d.above {
+		_ = os.Remove(dir)
+	}
 }
 
 // finishedTrials are the names of a comparison's finished trials. The directory is the user's to name, and no pattern: "runs [a]" is one.

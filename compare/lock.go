@@ -71,6 +71,7 @@ func (d *directory) unlock() error {
 	err := os.Remove(filepath.Join(d.path, lockFile))
 	if d.made {
 		err = errors.Join(err, os.Remove(d.path))
+		d.leave()
 	}
 	return err
 }

@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,4 +116,47 @@ func withoutTimes(r *Report) string {
 		}
 	}
 	return b.String()
+}
+
+// TestNothingAbove: a comparison that ends before its first trial leaves none of the folders that were made for its own, but those that something
+// else is in by then, and those that were there.
+func TestNothingAbove(t *testing.T) {
+	root := t.TempDir()
+	begin := func(name string) *directory {
+		t.Helper()
+		p := Plan{Dir: filepath.Join(root, filepath.FromSlash(name))}
+		p.defaults()
+		d, err := p.openDirectory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	there := func(want ...string) {
+		t.Helper()
+		var got []string
+		err := fs.WalkDir(os.DirFS(root), ".", func(name string, x fs.DirEntry, err error) error {
+			if x.IsDir() && name != "." && x.Name() != trialsDir {
+				got = append(got, name)
+			}
+			return err
+		})
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("there is %q, %v; want %q", got, err, want)
+		}
+	}
+	a := begin("all/of/mine/a")
+	b := begin("all/of/b") // meanwhile
+	if err := a.close(); err != nil {
+		t.Error(err)
+	}
+	there("all", "all/of", "all/of/b")
+	if err := b.close(); err != nil { // it was not the one that made these
+		t.Error(err)
+	}
+	there("all", "all/of")
+	if err := errors.Join(os.RemoveAll(filepath.Join(root, "all")), begin("all/of/mine/a").close()); err != nil {
+		t.Error(err)
+	}
+	there()
 }
