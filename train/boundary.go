@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -20,10 +21,10 @@ func (r *Run) begin(ctx context.Context) {
 	if f := r.env.Watch.Begin; f != nil {
 		f(r.Progress(now))
 	}
-	if r.saved != nil {
+	if slices.ContainsFunc(r.saved, func(v float32) bool { return v != 0 }) { // else no codec dropped anything, as where none encodes
 		r.Notice(observe.Warn, "residual", "the checkpoint has what a codec dropped of gradients, and this run has no codec of gradients: that much is lost")
-		r.saved = nil
 	}
+	r.saved = nil
 	r.took(func(c *checkpoint.Checkpoint) { c.Codecs = nil }) // who has codecs has asked for it
 	if r.at.Step > 0 {
 		r.boundary(ctx)

@@ -1,11 +1,13 @@
 package train_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/train/traintest"
 )
 
@@ -43,6 +45,32 @@ func TestOwnResume(t *testing.T) {
 		traintest.Same(t, optimizer.Name+", from its own", run(t, from, &longer), want)
 		if own.Params.Flat != nil || own.Optimizer != nil || own.Codecs != nil {
 			t.Errorf("%s: what the run has taken is still in its checkpoint: %+v", optimizer.Name, own)
+		}
+	}
+}
+
+// TestLostResidual: a run without codecs says that what codecs had dropped is lost where they had dropped something.
+func TestLostResidual(t *testing.T) {
+	env, job := traintest.Env(t, 1, false), traintest.Job()
+	env.Blob = blob.Dir(t.TempDir())
+	run(t, env, job)
+	job.Epochs++
+	for _, dropped := range []float32{0, -0.5} {
+		saved, _, err := checkpoint.Latest(t.Context(), env.Blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		residual := make([]float32, len(saved.Params.Flat))
+		residual[1] = dropped
+		saved.Optimizer.Names = append(saved.Optimizer.Names, "residual")
+		saved.Optimizer.Slots = append(saved.Optimizer.Slots, residual)
+		var said []string
+		from := env
+		from.Blob, from.Resume = nil, saved
+		from.Watch.Notice = func(_ observe.Level, text string) { said = append(said, text) }
+		run(t, from, job)
+		if strings.Contains(strings.Join(said, "; "), "codec dropped") != (dropped != 0) {
+			t.Errorf("%v was dropped: %q", dropped, said)
 		}
 	}
 }
