@@ -135,13 +135,13 @@ func (r *Run) prune(ctx context.Context) {
 	}
 	k.mine = left
 	if err := errors.Join(errs...); err != nil {
-		r.Notice(observe.Warn, "prune", fmt.Sprintf("old checkpoints stay: %v", err))
+		r.Say(observe.Warn, "prune", fmt.Sprintf("old checkpoints stay: %v", err))
 	}
 }
 
-// Notice tells whoever watches, in a sentence, what it should know of the run; kind is the event's. Where all decide together, rank 0 says it.
+// Notice tells whoever watches, in a sentence, what it should know of the run; kind is the event's. It is the same at all workers: rank 0 says it.
 func (r *Run) Notice(level observe.Level, kind, text string) {
-	if r.agree == nil || r.env.Rank == 0 {
+	if r.env.Rank == 0 {
 		r.Say(level, kind, text)
 	}
 }

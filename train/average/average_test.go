@@ -18,6 +18,7 @@ import (
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/average"
@@ -172,6 +173,36 @@ func TestResumeOfAll(t *testing.T) {
 	}
 	if p := saved.Progress; p.Step != 6 || p.Row != 0 || p.Samples != 3*results[0].Samples {
 		t.Errorf("the checkpoint is of update %d, row %d, after %d rows, want 6, 0 and %d", p.Step, p.Row, p.Samples, 3*results[0].Samples)
+	}
+}
+
+// TestNoticedOnce: what holds for the whole job is said by rank 0 alone.
+func TestNoticedOnce(t *testing.T) {
+	store := blob.Dir(t.TempDir())
+	j := job()
+	j.Data.Rows, j.Data.Train, j.Data.Test, j.Batch, j.Steps = 60, "0:48", "48:", 12, 1
+	if _, err := local.New(train.Env{Blob: store}, local.Options{}).Train(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	from, _, err := checkpoint.Latest(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropped := make([]float32, len(from.Params.Flat))
+	dropped[0] = 1
+	from.Optimizer.Names, from.Optimizer.Slots = append(from.Optimizer.Names, "residual"), append(from.Optimizer.Slots, dropped)
+	j.Steps = 2
+	envs := group(t, 3)
+	said := make([][]string, len(envs))
+	for i := range envs {
+		envs[i].Resume = from
+		envs[i].Watch.Notice = func(_ observe.Level, text string) { said[i] = append(said[i], text) }
+	}
+	if _, errs := run(t.Context(), envs, j); errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	if len(said[0]) != 1 || !strings.Contains(said[0][0], "codec dropped") || len(said[1])+len(said[2]) > 0 {
+		t.Errorf("the ranks say %q", said)
 	}
 }
 
