@@ -22,11 +22,7 @@ const (
 // are those of the shards and of full pieces, the same in every round, as its residuals are. What a codec cannot encode, such as the
 // 100 largest of 64 cells, goes as it is.
 func codedSections(d *deltas[float32], up compress.Codec, emit emitter) {
-	t, cols := d.t, d.t.spec.Cols
-	most := int64(maxPiece / 4)
-	for most > 1 && up.MaxLen(int(most)) > maxPiece { // the largest nine tenths of the cells, with their places, are more than all
-		most /= 2
-	}
+	t, cols, most := d.t, d.t.spec.Cols, mostCoded(up)
 	for i, row := range d.rows {
 		var x []float32
 		if cols <= shortRow {
@@ -53,6 +49,18 @@ func codedSections(d *deltas[float32], up compress.Codec, emit emitter) {
 		}
 	}
 }
+
+// mostCoded is how many cells are encoded at once.
+func mostCoded(up compress.Codec) int64 {
+	most := int64(maxPiece / 4)
+	for most > 1 && up.MaxLen(int(most)) > maxPiece { // the largest nine tenths of the cells, with their places, are more than all
+		most /= 2
+	}
+	return most
+}
+
+// codes reports whether the rows are of a kind that codecs are for.
+func (t *clientTable) codes() bool { return !t.spec.Sparse && t.spec.Cols >= codedFrom }
 
 // release adds to d what a codec had dropped of its rows before they went as they are.
 func release(d *deltas[float32]) {
@@ -107,6 +115,25 @@ func (c *Client) Compress(up compress.Codec) {
 	c.Lock()
 	c.state.o.Up = up
 	c.Unlock()
+}
+
+// Fits says why the codec encodes no row of a table, of which the first stands for all; nil: it does, or there is no codec.
+func (c *Client) Fits(table string) error {
+	c.Lock()
+	defer c.Unlock()
+	t, err := c.state.dense(table, 0)
+	up := c.state.o.Up
+	switch {
+	case err != nil:
+		return err
+	case up == nil:
+		return nil
+	case !t.codes():
+		return fmt.Errorf("ps: table %q: rows of %d cells are too short for a codec: want %d", table, t.spec.Cols, codedFrom)
+	}
+	longest := int64(0)
+	t.cut.eachSpan(0, func(s span) { longest = max(longest, min(s.to-s.from, mostCoded(up))) })
+	return compress.Fits(up, int(longest))
 }
 
 // SetRate says that what the codec takes and has dropped are gradients, and what they will be multiplied by; what was dropped before counts

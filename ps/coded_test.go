@@ -228,6 +228,31 @@ func TestDropPlain(t *testing.T) {
 	}
 }
 
+// TestFits: a client says of which tables its codec encodes nothing, and why.
+func TestFits(t *testing.T) {
+	specs := []Spec{{Name: "short", Rows: 9, Cols: 63}, {Name: "row", Rows: 9, Cols: 64}, {Name: "cut", Rows: 1, Cols: 300}, {Name: "sparse", Cols: 100, Sparse: true}}
+	for name, want := range map[string][]string{ // of each table, what is in the error; empty: it is encoded
+		"topk:0.01": {"63 cells are too short", "", "", "want dense ones"},
+		"topk:200":  {"63 cells are too short", "of a vector of 36", "of a vector of 19", "want dense ones"},
+	} {
+		up, err := compress.Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := newRealJob(t, transport.NewMemory(), simOptions{clients: 1, servers: 2, min: 16, tables: specs, client: Options{Up: up}})
+		j.each(func(w *Worker, client int) error {
+			for i, s := range specs {
+				err := j.clients[client].Fits(s.Name)
+				if (err == nil) != (want[i] == "") || err != nil && !strings.Contains(err.Error(), want[i]) {
+					t.Errorf("%s, table %s: %v, want %q", name, s.Name, err, want[i])
+				}
+			}
+			return w.Finish(bg)
+		})
+		j.close()
+	}
+}
+
 // TestSetRate: what a codec has dropped counts as much after the learning rate has changed, also of a row that was not sent meanwhile.
 func TestSetRate(t *testing.T) {
 	const cols = 100

@@ -230,7 +230,7 @@ func (c *ClientState) sendRound(stamp Clock, finish bool) {
 		for _, b := range sums {
 			emit := func(s section, h *hold) { c.pack(&outs[t.owners[s.shard]], c.lanes[t.owners[s.shard]], s, h) }
 			if d, ok := b.(*deltas[float32]); ok {
-				if c.o.Up != nil && !t.spec.Sparse && t.spec.Cols >= codedFrom && d.part == 0 {
+				if c.o.Up != nil && t.codes() && d.part == 0 {
 					codedSections(d, c.o.Up, emit)
 					continue
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/optim"
 )
 
@@ -113,6 +114,16 @@ func (r *Run) Codecs(keep func() [][]byte) (saved [][]byte) {
 		saved = c.Codecs
 	}
 	return saved
+}
+
+// Coded says so where the codec of what workers send encodes little of it: so many cells, or none, and why.
+func (r *Run) Coded(cells int, why error) {
+	switch all := r.Layout().Len(); {
+	case cells == 0:
+		r.Notice(observe.Warn, "codec", fmt.Sprintf("all that workers send travels as it is, for the codec fits no part of it: %v", why))
+	case cells < all/2:
+		r.Notice(observe.Info, "codec", fmt.Sprintf("the codec encodes what is sent for %d of the model's %d parameters: the rest travels as it is", cells, all))
+	}
 }
 
 // LearningRate is the optimizer's at update step; 0: it tells none.

@@ -193,8 +193,8 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	if x.auto != nil && x.rank == 0 {
 		x.auto.tell(run)
 	}
-	if x.uncoded != nil {
-		run.Notice(observe.Warn, "codec", fmt.Sprintf("the whole gradient travels as it is, for the codec fits no part of it: %v", x.uncoded))
+	if cells := x.codedCells(); x.uncoded != nil || cells > 0 && x.auto == nil {
+		run.Coded(cells, x.uncoded)
 	}
 	update := x.update
 	switch {

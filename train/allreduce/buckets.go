@@ -140,9 +140,19 @@ func (x *exchange) bucket(l *trivium.Layout, b collective.Bucket, codec compress
 	return bucket{Bucket: b, op: op, dst: collective.Of(dst), src: collective.Of(src)}
 }
 
+// codedCells is how many cells of the gradient a codec encodes.
+func (x *exchange) codedCells() (n int) {
+	for _, b := range x.buckets {
+		if b.op.Codec != nil {
+			n += b.To - b.From
+		}
+	}
+	return n
+}
+
 // fitsNone is why codec encodes no bucket; nil: it does, or there is none.
 func (x *exchange) fitsNone(codec compress.Codec) error {
-	if codec == nil || slices.ContainsFunc(x.buckets, func(b bucket) bool { return b.op.Codec != nil }) {
+	if codec == nil || x.codedCells() > 0 {
 		return nil
 	}
 	largest := 0

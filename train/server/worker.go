@@ -99,6 +99,9 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	if s := w.o.overshoots(w.job); s != "" {
 		w.run.Notice(observe.Info, "rate", s)
 	}
+	if w.codec != nil {
+		w.run.Coded(w.coded())
+	}
 	w.cutting = &cutting{w: w}
 	switch {
 	case w.teller != nil:
@@ -246,6 +249,20 @@ func (w *worker) openTables() (err error) {
 		return err
 	}
 	return w.tables.getDense(w.ctx, w.run.Params.Flat)
+}
+
+// coded is how many cells the codec encodes; none: why.
+func (w *worker) coded() (cells int, why error) {
+	longest := int64(0)
+	for _, s := range w.tables.specs {
+		switch err := w.client.Fits(s.Name); {
+		case err == nil:
+			cells += int(s.Rows * s.Cols)
+		case s.Cols > longest: // that it does not even fit
+			longest, why = s.Cols, err
+		}
+	}
+	return cells, why
 }
 
 // fill makes the tables the parameters, and the servers' optimizer that of the checkpoint: rank 0 adds, all wait.
