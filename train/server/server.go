@@ -15,7 +15,8 @@
 // and the bits are those of train/local for every number of workers and servers.
 //
 // A checkpoint is rank 0's, in the one format, with the optimizer's state from the servers: a run goes on as local, or as this strategy
-// with other numbers of workers and servers. Where workers are not after the same update it is made of a snapshot at a clock cut (cut.go).
+// with other numbers of workers and servers. Where workers are not after the same update, or keep what belongs in it, it is made of a
+// snapshot at a clock cut (cut.go).
 //
 // Next in the life of a gradient: package ps.
 package server
