@@ -117,7 +117,7 @@ type WorkerError struct {
 	Index int    // of the process: servers come after the workers
 	Name  string // such as "server 0"; empty: the worker of that index
 	Lost  bool   // it is gone, or lost another; else it says itself what is wrong
-	Step  int64  // updates that it had made, as far as is known
+	Step  int64  // updates of the job by then, as far as is known: no fewer than its checkpoints have
 	Text  string // its own words, or how it ended
 	cause error  // as if it had happened here: a train.JobError, a trivium.DivergedError
 }
@@ -373,6 +373,7 @@ func (d *Driver) verdict() (trivium.Result, error) {
 			r.Reason = p.result.Reason
 		}
 		r.Steps = max(r.Steps, d.lost.Step)
+		d.lost.Step = r.Steps // worker 0's own word is newer than what it told of its progress
 		return r, d.lost
 	}
 	return r, nil

@@ -228,13 +228,8 @@ func (d *Driver) fail(p *part, cause error) {
 	}
 }
 
-// stepOf is how far p is known to be; servers are where worker 0 is.
-func (d *Driver) stepOf(p *part) int64 {
-	if p.serves {
-		p = d.workers[0]
-	}
-	return p.at.Step
-}
+// stepOf is how far the job is known to be with p: where worker 0 is, which makes the checkpoints, or further.
+func (d *Driver) stepOf(p *part) int64 { return max(p.at.Step, d.workers[0].at.Step) }
 
 // broadcast tells all workers that are left.
 func (d *Driver) broadcast(ctx context.Context, kind uint8, v any) {

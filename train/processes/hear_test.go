@@ -137,6 +137,37 @@ func TestStepOfWhoFailed(t *testing.T) {
 	}
 }
 
+// TestStepOfWhoIsLost: the update after which a process is said to be lost is the one that the job's result names, and never before the newest
+// checkpoint, though that process told of its own progress a while ago.
+func TestStepOfWhoIsLost(t *testing.T) {
+	d := &Driver{Workers: 2, Topology: Topology{Apart: true}, stopped: true}
+	for i := range 2 {
+		d.workers = append(d.workers, &part{index: i, name: transport.Name{Role: "worker", ID: fmt.Sprint(i)}})
+	}
+	tell := func(index int, kind uint8, at position) {
+		t.Helper()
+		f, err := message(kind, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.hear(t.Context(), &transport.Event{From: d.workers[index].name, Kind: f.Kind, Payload: f.Payload}, nil)
+	}
+	tell(1, kindProgress, position{Step: 128})
+	tell(0, kindCheckpointed, position{Step: 134, Name: "step-000000000134"})
+	d.workers[0].gone = true // so that it is not who is late
+	d.late()
+	want := func(step int64) {
+		t.Helper()
+		r, err := d.verdict()
+		if text := fmt.Sprintf("worker 1 is lost after update %d: ", step); err == nil || !strings.Contains(err.Error(), text) || r.Steps != step {
+			t.Errorf("%v, and the result is of %d updates, want %d", err, r.Steps, step)
+		}
+	}
+	want(134)
+	d.finished(t.Context(), d.workers[0], &result{Reason: trivium.Failed, Steps: 145})
+	want(145)
+}
+
 // TestDivergedIsTold: of a loss that is not finite a driver says what the worker says, which may have found it after its last update.
 func TestDivergedIsTold(t *testing.T) {
 	for _, e := range []*trivium.DivergedError{{Step: 44, Loss: math.Inf(1), Tensor: "w"}, {Step: 45, Loss: math.NaN(), Largest: "b"}} {
