@@ -135,13 +135,14 @@ func notUnpacked(pf *parquet.File) string {
 
 // truthInRuns reports which leaves have truth values in pages that are packed in runs, as writers of data pages of version 2 do. The library makes others
 // of them: of eight in a run of true it takes seven for false (version 0.32). Where the file does not say how its pages are packed, those with plain ones
-// beside the runs are taken for plain, since all pages may have runs of what is missing.
+// beside the runs are taken for plain, since all pages may have runs of what is missing. A row group without rows has no pages, and may list runs
+// all the same.
 func truthInRuns(pf *parquet.File) map[int]bool {
 	in := map[int]bool{}
 	for _, g := range pf.Metadata().RowGroups {
 		for i, c := range g.Columns {
 			m := &c.MetaData
-			if m.Type != format.Boolean {
+			if m.Type != format.Boolean || g.NumRows == 0 {
 				continue
 			}
 			runs := slices.Contains(m.Encoding, format.RLE) && !slices.Contains(m.Encoding, format.Plain)

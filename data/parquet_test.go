@@ -191,6 +191,15 @@ func TestParquetHalves(t *testing.T) {
 	}
 }
 
+// TestParquetEmptyGroup: a row group without rows, as a writer makes that was given none, says nothing of how truth values are packed: a chunk without
+// pages lists but the runs of its levels. The file is one that Apache Arrow wrote, of 2, 0 and 1 rows.
+func TestParquetEmptyGroup(t *testing.T) {
+	b := read(t, open(t, trivium.Data{Source: "testdata/empty-group.parquet", Train: ":"}, Options{}).Train)
+	if !slices.Equal(b.Inputs[0].Values, []float32{1, 2, 3}) || !slices.Equal(b.Labels.Class, []int32{1, 0, 1}) {
+		t.Errorf("rows %v, labels %v", b.Inputs[0].Values, b.Labels.Class)
+	}
+}
+
 // TestNumbersOf32BitsAsNames: a number of 32 bits is named as it is written, 0.1, and not as the 64 bits that it becomes.
 func TestNumbersOf32BitsAsNames(t *testing.T) {
 	type row struct {
