@@ -104,6 +104,9 @@ func (s *session) printDescription(d *data.Description, all bool, missing string
 		fmt.Fprintln(s.out, missingCells(d, missing))
 		other = "other "
 	}
+	if d.Mistaken > 0 {
+		fmt.Fprintln(s.out, mistakenCells(d))
+	}
 	if d.ProblemCount == 0 {
 		fmt.Fprintf(s.out, "no %smistakes found\n", other)
 	}
@@ -112,18 +115,10 @@ func (s *session) printDescription(d *data.Description, all bool, missing string
 
 // missingCells says where cells are missing, and what training makes of them under that --missing.
 func missingCells(d *data.Description, how string) string {
-	var cells int64
-	var columns []string
-	label := false
+	label, text := false, false
 	for _, c := range d.Columns {
-		if c.Missing > 0 {
-			cells += c.Missing
-			columns = append(columns, plain(c.Name)+" "+thousands(c.Missing))
-			label = label || c.Kind == "label" || c.Kind == "weight"
-		}
-	}
-	if n := len(columns); n > listedColumns {
-		columns = append(columns[:listedColumns], fmt.Sprintf("and %d more columns", n-listedColumns))
+		label = label || c.Missing > 0 && (c.Kind == "label" || c.Kind == "weight")
+		text = text || c.Missing > 0 && c.Kind == "text"
 	}
 	becomes := map[string]string{
 		"mean": "--missing mean makes each the mean of its column",
@@ -132,16 +127,36 @@ func missingCells(d *data.Description, how string) string {
 	}[how]
 	if becomes == "" {
 		becomes = "training stops at one, unless --missing says mean, zero, or drop to leave these rows out"
+	} else if text && how != "drop" {
+		becomes += ", or in a column of text none of its categories"
 	}
 	if label && how != "drop" {
 		becomes += "; but a row without label or weight stops training, unless it is left out by drop"
 	}
-	what := "missing"
-	if d.ProblemCount > 0 {
-		what += " or mistaken"
+	return fmt.Sprintf("missing: %s; %s", countCells(d, d.Incomplete, func(c *data.ColumnDescription) int64 { return c.Missing }), becomes)
+}
+
+// mistakenCells says where cells are mistaken.
+func mistakenCells(d *data.Description) string {
+	return fmt.Sprintf("mistaken: %s; training stops at one, whatever --missing says",
+		countCells(d, d.Mistaken, func(c *data.ColumnDescription) int64 { return c.Mistaken }))
+}
+
+// countCells counts those of a table, in that many rows, that count finds in a column.
+func countCells(d *data.Description, rows int64, count func(*data.ColumnDescription) int64) string {
+	var all int64
+	var columns []string
+	for i := range d.Columns {
+		c := &d.Columns[i]
+		if n := count(c); n > 0 {
+			all += n
+			columns = append(columns, plain(c.Name)+" "+thousands(n))
+		}
 	}
-	return fmt.Sprintf("%s: %s in %s of %s rows: %s; %s", what, quantity.Count(cells, "cell"), thousands(d.Incomplete), thousands(d.Rows),
-		strings.Join(columns, ", "), becomes)
+	if n := len(columns); n > listedColumns {
+		columns = append(columns[:listedColumns], fmt.Sprintf("and %d more columns", n-listedColumns))
+	}
+	return fmt.Sprintf("%s in %s of %s rows: %s", quantity.Count(all, "cell"), thousands(rows), thousands(d.Rows), strings.Join(columns, ", "))
 }
 
 // plain is a name from a file as a line of output can have it: of bounded length, and quoted if it holds line ends or other control characters.

@@ -418,6 +418,24 @@ func TestDescribe(t *testing.T) {
 	if got.code != Misused || strings.Count(got.out, "mistake: ") != 2 || !strings.Contains(got.err, "2 mistakes") {
 		t.Errorf("exits with %d:\n%s%s", got.code, got.out, got.err)
 	}
+	for flags, want := range map[string]string{ // what is no number stops training under any --missing
+		"":               "missing: 1 cell in 1 of 4 rows: a 1; training stops at one, unless --missing says mean, zero, or drop to leave these rows out\n",
+		"--missing drop": "missing: 1 cell in 1 of 4 rows: a 1; --missing drop leaves these rows out\n",
+	} {
+		want += "mistaken: 2 cells in 2 of 4 rows: a 1, label 1; training stops at one, whatever --missing says\n"
+		got := runIn(t, dir, append([]string{"data", "broken.csv"}, strings.Fields(flags)...)...)
+		if !strings.HasSuffix(got.out, "\n"+want) {
+			t.Errorf("%s:\n%swant at its end\n%s", flags, got.out, want)
+		}
+	}
+	write(t, dir, "dash.csv", "a,label\n1,0\n-,1\n")
+	if got := runIn(t, dir, "data", "dash.csv", "--missing", "mean"); strings.Contains(got.out, "missing: ") || !strings.Contains(got.out, "\nmistaken: 1 cell in 1 of 2 rows: a 1; ") {
+		t.Errorf("where no cell is missing:\n%s", got.out)
+	}
+	write(t, dir, "city.csv", "a,city,label\n,Oslo,0\n1,,1\n2,Rome,0\n")
+	if got, want := runIn(t, dir, "data", "city.csv", "--missing", "mean"), "; --missing mean makes each the mean of its column, or in a column of text none of its categories\n"; !strings.Contains(got.out, want) {
+		t.Errorf("no %q in\n%s", want, got.out)
+	}
 }
 
 // TestExportReady: a model of rows that a source made as numbers is exported as it is: there is no transform before it.

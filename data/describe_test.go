@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -28,14 +29,14 @@ func TestDescribeTable(t *testing.T) {
 		t.Errorf("%d rows of %v, label %q", d.Rows, d.Shape, d.Label)
 	}
 	age, job := d.Columns[0], d.Columns[1]
-	if age.Kind != "number" || age.Count != 5 || age.Min != 30 || age.Max != 70 || age.Mean != 50 || age.Missing != 3 {
+	if age.Kind != "number" || age.Count != 5 || age.Min != 30 || age.Max != 70 || age.Mean != 50 || age.Missing != 2 || age.Mistaken != 1 {
 		t.Errorf("age: %+v", age)
 	}
-	if job.Kind != "text" || job.Distinct != 2 || job.Missing != 1 {
+	if job.Kind != "text" || job.Distinct != 2 || job.Missing != 1 || job.Mistaken != 0 {
 		t.Errorf("job: %+v", job)
 	}
-	if d.Incomplete != 5 {
-		t.Errorf("%d rows are incomplete, want those of lines 4, 5, 6, 7 and 9", d.Incomplete)
+	if d.Incomplete != 3 || d.Mistaken != 2 {
+		t.Errorf("%d rows are incomplete, want those of lines 4, 6 and 9; %d are mistaken, want those of lines 5 and 7", d.Incomplete, d.Mistaken)
 	}
 	if got := fmt.Sprint(d.Balance); got != "[{0 4} {1 3}]" {
 		t.Errorf("balance %s", got)
@@ -46,6 +47,27 @@ func TestDescribeTable(t *testing.T) {
 	}
 	if got := strings.Join(lines, " "); got != "5 7" || d.ProblemCount != 2 {
 		t.Errorf("problems in lines %s (%d): %v", got, d.ProblemCount, d.Problems)
+	}
+}
+
+// TestDescribeMistakenApart: a cell with a mistake in it, or that is not there, is not missing, in any format: --missing helps nobody there.
+func TestDescribeMistakenApart(t *testing.T) {
+	type row struct {
+		A     *float64 `parquet:"a,optional"`
+		Label int32    `parquet:"label"`
+	}
+	number := func(v float64) *float64 { return &v }
+	for name, file := range map[string][]byte{
+		"a.csv":     []byte("a,label\n1,0\n-,1\n1e39,0\n,1\n2,0\n3,1\n"),
+		"a.jsonl":   []byte(`{"a":1,"label":0}` + "\n" + `{"a":[5],"label":1}` + "\n" + `{"a":"x","label":0}` + "\n" + `{"label":1}` + "\n" + `{"a":2,"label":0}` + "\n"),
+		"a.parquet": parquetBytes(t, []row{{number(1), 0}, {number(math.Inf(1)), 1}, {number(1e39), 0}, {nil, 1}, {number(2), 0}}),
+		"a.npy":     npyFile("<f4", "5, 2", float32s(1, 0, float32(math.Inf(1)), 1, float32(math.Inf(-1)), 0, nan, 1, 2, 0)),
+	} {
+		d := describe(t, trivium.Data{Source: write(t, t.TempDir(), name, file), Label: "-1"})
+		a := d.Columns[0]
+		if a.Missing != 1 || a.Mistaken != 2 || d.Incomplete != 1 || d.Mistaken != 2 || d.ProblemCount != 2 {
+			t.Errorf("%s: %d cells are missing in %d rows, %d mistaken in %d, want 1 and 2 (%v)", name, a.Missing, d.Incomplete, a.Mistaken, d.Mistaken, d.Problems)
+		}
 	}
 }
 

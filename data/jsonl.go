@@ -208,7 +208,7 @@ func (j *jsonFile) decode(p *plan, dst *rawRows, from, to int64, bad func(*Error
 			return stopped
 		}
 		if e == nil {
-			e = j.absent(p, buf)
+			e = j.absent(p, dst, row, buf)
 		}
 		if e != nil {
 			if err := report(e); err != nil {
@@ -233,7 +233,7 @@ func (j *jsonFile) notRead(p *plan, column int, line int64) *Error {
 }
 
 // absent reports the first field that the row lacks and the model needs, where values may not be missing.
-func (j *jsonFile) absent(p *plan, buf *jsonBuffer) *Error {
+func (j *jsonFile) absent(p *plan, dst *rawRows, row int, buf *jsonBuffer) *Error {
 	for i, seen := range buf.seen {
 		if seen {
 			continue
@@ -243,7 +243,10 @@ func (j *jsonFile) absent(p *plan, buf *jsonBuffer) *Error {
 		if columns < 0 {
 			columns = 1
 		}
-		for _, r := range p.roles[f.column : f.column+columns] { // one of an array may be needed where another is not
+		for i, r := range p.roles[f.column : f.column+columns] { // one of an array may be needed where another is not
+			if p.apart {
+				dst.absent[row*len(p.roles)+f.column+i] = true
+			}
 			if r.kind == roleSkip || p.missing && (p.drop || r.kind == roleNumber || r.kind == roleCategory) {
 				continue
 			}

@@ -19,6 +19,7 @@ type rawRows struct {
 	codes   []int32   // plan.categories a row; bucket, code, or negative
 	label   []float32 // a number, or a code of plan.labels; NaN: missing. Empty without labels
 	weight  []float32 // NaN: missing. Empty without weights
+	absent  []bool    // by row and column of the file: the cell is missing, and not mistaken. Empty unless plan.apart
 }
 
 func newRawRows(p *plan, n int) *rawRows {
@@ -36,6 +37,10 @@ func (r *rawRows) resize(p *plan, n int) {
 	}
 	if p.hasWeight {
 		r.weight = extend(r.weight[:0], n)
+	}
+	if p.apart {
+		r.absent = extend(r.absent[:0], n*len(p.roles))
+		clear(r.absent)
 	}
 }
 
@@ -106,6 +111,7 @@ type plan struct {
 	fitted     bool // laid out as a fitted transform says
 	missing    bool // values may be missing
 	drop       bool // rows with missing values are dropped
+	apart      bool // values that are missing are told from those that are mistaken
 	buckets    int  // for categories; 0: dictionaries
 	dicts      []*dictionary
 	labels     *dictionary // of text labels; nil: numbers
@@ -255,6 +261,9 @@ func (p *plan) putMissing(dst *rawRows, row, column int) *Error {
 		return nil
 	}
 	p.store(dst, row, r, nan)
+	if p.apart {
+		dst.absent[row*len(p.roles)+column] = true
+	}
 	switch {
 	case p.missing && (p.drop || r.kind == roleNumber || r.kind == roleCategory):
 	case p.fitted && r.kind == roleLabel:
