@@ -272,6 +272,36 @@ func TestJobFileParts(t *testing.T) {
 	}
 }
 
+// TestJobFileNames: names that no metric has are found with all other mistakes, before there are data and a model to fit, and so is what is wrong with
+// the schedule of an optimizer that there is not. A metric of the program's own has a name as good as any.
+func TestJobFileNames(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "job.yaml", "model: softmax\nbatch: 0\noptimizer: {name: sgdd, schedule: \"cosin:3\"}\nmetrics: [acc, misses]\nstop:\n  metric: valid.miss\n  patience: 1\n")
+	const listed, watched = `metric: no metric is called "acc"; did you mean "accuracy"?`, `metric: no metric is called "miss"; did you mean "misses"?`
+	for _, c := range []struct{ flags, want string }{
+		{"", `trivium: job.yaml: line 2: batch: want at least 1 row, or full; found 0
+trivium: job.yaml: line 3: optim: no optimizer is called "sgdd"; did you mean "sgd"?
+trivium: job.yaml: line 3: optim: schedule "cosin:3": no schedule is called "cosin"; did you mean "cosine"?
+trivium: job.yaml: line 4: ` + listed + "\ntrivium: job.yaml: line 6: " + watched + "\n"},
+		{"--batch 10 --optimizer sgd --schedule constant --metrics misses --stop-metric valid.miss", "trivium: " + watched + "\n"},
+		{"--batch 10 --optimizer sgd --schedule constant --stop-metric valid.loss", "trivium: job.yaml: line 4: " + listed + "\n"},
+	} {
+		got := runWith(t.Context(), t, dir, ownOptions(), strings.Fields("train -f job.yaml --data nowhere "+c.flags)...)
+		if got.code != Misused || got.err != c.want {
+			t.Errorf("%q exits with %d:\n%swant\n%s", c.flags, got.code, got.err, c.want)
+		}
+	}
+	if got := runWith(t.Context(), t, dir, ownOptions(), strings.Fields("train softmax --rows 100 --epochs 1 --name first -q")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	write(t, dir, "stop.yaml", "stop:\n  metric: valid.miss\n  target: \"0.9\"\n")
+	got := runWith(t.Context(), t, dir, ownOptions(), "train", "--resume", "first", "--epochs", "2", "-f", "stop.yaml")
+	want := `trivium: stop.yaml: line 3: stop.target: want a comparison such as ">= 0.9", found "0.9"` + "\ntrivium: stop.yaml: line 2: " + watched + "\n"
+	if got.code != Misused || got.err != want {
+		t.Errorf("resumed: exits with %d:\n%swant\n%s", got.code, got.err, want)
+	}
+}
+
 // TestShardsWithoutExact: what is of exact mode alone is not passed over without it.
 func TestShardsWithoutExact(t *testing.T) {
 	dir := t.TempDir()

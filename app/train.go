@@ -131,9 +131,15 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 	if err := s.checkOptimizer(job); err != nil {
 		errs = append(errs, fmt.Errorf("--resume: %s: %w", name, err))
 	}
-	_, err = train.NewStopper(job.Stop)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	errs = append(append(errs, mistakes...), each(err)...)
+	errs = append(errs, mistakes...)
+	_, stop := train.NewStopper(job.Stop)
+	for _, mistake := range each(stop) {
+		errs = append(errs, file.under("stop", mistake))
+	}
+	for _, mistake := range each(train.CheckWatched(job.Stop, s.metrics)) {
+		errs = append(errs, file.under("stop.metric", mistake))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return misused(err)
 	}
@@ -285,7 +291,12 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	for _, part := range []struct { // of which Validate leaves more to others: found before data is read or a process started
 		section string
 		err     error
-	}{{"optimizer", s.optimizers.CheckSpec(job.Optimizer)}, {"stop", stop}} {
+	}{
+		{"optimizer", s.optimizers.CheckSpec(job.Optimizer)},
+		{"metrics", s.metrics.CheckNames(job.Metrics...)},
+		{"stop", stop},
+		{"stop.metric", train.CheckWatched(job.Stop, s.metrics)},
+	} {
 		if slices.ContainsFunc(mistakes, func(e error) bool { return strings.HasPrefix(e.Error(), "job: "+part.section) }) {
 			continue
 		}

@@ -29,8 +29,8 @@ func (m Metrics) New(name string, o trivium.Outputs) (trivium.Metric, error) {
 	}
 	build, own := m[name]
 	if !own {
-		if !ships(name) {
-			return nil, unknown(name, m.Names())
+		if err := m.CheckNames(name); err != nil {
+			return nil, err
 		}
 		return New(name, o)
 	}
@@ -46,7 +46,18 @@ func (m Metrics) New(name string, o trivium.Outputs) (trivium.Metric, error) {
 	return x, nil
 }
 
-// Check returns what is wrong with the names, which is the program's to mend.
+// CheckNames refuses the names that New knows for no model.
+func (m Metrics) CheckNames(names ...string) error {
+	var errs []error
+	for _, name := range names {
+		if _, own := m[name]; !own && !ships(name) {
+			errs = append(errs, unknown(name, m.Names()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Check returns what is wrong with the names of m, which is the program's to mend.
 func (m Metrics) Check() error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(m)) {

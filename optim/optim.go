@@ -163,7 +163,7 @@ func newRule(spec trivium.OptimizerSpec, isa kernel.ISA) (*Rule, error) {
 	}
 	f, ok := families()[spec.Name]
 	if !ok {
-		return nil, unknown(spec.Name, Names())
+		return nil, unknown(spec, Names())
 	}
 	r := &Rule{
 		name: spec.Name, isa: isa, rate: spec.Rate, slots: f.slots, apply: f.apply,
@@ -206,8 +206,11 @@ func newRule(spec trivium.OptimizerSpec, isa kernel.ISA) (*Rule, error) {
 	return r, nil
 }
 
-func unknown(name string, names []string) error {
-	return fmt.Errorf("optim: no optimizer is called %q; %s", name, nearest.Sentence(name, names))
+// unknown says that spec's optimizer is none of names, and what is wrong with its schedule, which those that ship read alike; parameters are each
+// one's own.
+func unknown(spec trivium.OptimizerSpec, names []string) error {
+	_, err := parseSchedule(spec.Schedule)
+	return errors.Join(fmt.Errorf("optim: no optimizer is called %q; %s", spec.Name, nearest.Sentence(spec.Name, names)), err)
 }
 
 // merge returns the defaults with what is given in their place.

@@ -45,7 +45,7 @@ func (m Optimizers) New(spec trivium.OptimizerSpec, isa kernel.ISA) (trivium.Opt
 	build, own := m[spec.Name]
 	if !own {
 		if spec.Name != "" && !slices.Contains(Names(), spec.Name) {
-			return nil, unknown(spec.Name, m.Names())
+			return nil, unknown(spec, m.Names())
 		}
 		return New(spec, isa)
 	}

@@ -56,6 +56,14 @@ func NewStopper(s trivium.EarlyStop) (*Stopper, error) {
 	return p, errors.Join(errs...)
 }
 
+// CheckWatched refuses an early stop by a metric that neither known nor package metric has, which NewStopper takes for one of the program's own.
+func CheckWatched(s trivium.EarlyStop, known metric.Metrics) error {
+	if _, name, _ := strings.Cut(s.Metric, "."); name != "" && name != lossName {
+		return known.CheckNames(name)
+	}
+	return nil
+}
+
 // CheckTarget refuses a target (>=, <=, > or <, and a value) that is met where a metric is bad, and one that no value of it meets. The metrics
 // of a program of its own are its own affair.
 func CheckTarget(name, compare string, value float64) error {
