@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
@@ -113,7 +114,7 @@ func (v *rerunVerb) Run(ctx context.Context, s *session) error {
 	if wrong == 0 {
 		return nil
 	}
-	why := whyOther(looseMode(t), slices.Concat(differences, otherOrder(t, old.Head.Machines), old.resumed()), s.name)
+	why := whyOther(looseMode(t), slices.Concat(differences, otherOrder(t, old.Head.Machines), old.resumed(fresh)), s.name)
 	return fmt.Errorf("rerun: %s of %s parameters differ, first in %s; %s", thousands(int64(wrong)), thousands(int64(len(want.Params.Flat))), first, why)
 }
 
@@ -195,14 +196,25 @@ func otherOrder(t *training, machines int) (out []string) {
 	return out
 }
 
-// resumed is what may differ where a run went on from a checkpoint: it is repeated from its beginning, under the topology that it ended with.
-func (r *run) resumed() (out []string) {
+// resumed is what may differ where a run went on from a checkpoint: it is repeated from its beginning, under the topology that it ended with, and
+// its early stop may end it no later than there. A run that goes on is not asked before its next evaluation.
+func (r *run) resumed(again *run) (out []string) {
 	for _, n := range r.Head.Notes {
-		if strings.HasPrefix(n, resumedNote) {
-			out = append(out, fmt.Sprintf("perhaps that the run was %s: before, another topology or number of workers may have trained it", n))
+		if !strings.HasPrefix(n, resumedNote) {
+			continue
 		}
+		at, err := strconv.ParseInt(n[strings.LastIndex(n, " ")+1:], 10, 64)
+		if end := again.Result; err == nil && end != nil && end.Steps <= at && stoppedEarly(end.Reason) {
+			out = append(out, fmt.Sprintf("that the run was %s, and repeated from its beginning is ended by its early stop after update %d", n, end.Steps))
+			continue
+		}
+		out = append(out, fmt.Sprintf("perhaps that the run was %s: before, another topology or number of workers may have trained it", n))
 	}
 	return out
+}
+
+func stoppedEarly(reason string) bool {
+	return reason == string(trivium.Stopped) || reason == string(trivium.TargetMet)
 }
 
 // conditions lists what differs between two runs of one job and can change its bits.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -167,6 +168,31 @@ func TestRerunResumed(t *testing.T) {
 	got := runWith(t.Context(), t, dir, options, "rerun", "second")
 	if got.code != Failed || !strings.Contains(got.err, "was resumed from") || strings.Contains(got.err, "a fault of") {
 		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestRerunResumedAfterItsEnd: a run that went on after its early stop had ended it ends there again where it is repeated, and no topology is blamed.
+func TestRerunResumedAfterItsEnd(t *testing.T) {
+	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
+	for _, c := range []struct {
+		stop string
+		end  int
+	}{{"--stop-metric train.loss --patience 1 --min-delta 10", 32}, {"--stop-metric train.accuracy --target >=0.01", 16}} {
+		dir := t.TempDir()
+		for _, args := range []string{
+			"train mlp:8 --data points --batch 50 --epochs 30 --name first " + c.stop,
+			"train --resume first --epochs 40 --name second",
+		} {
+			if got := runWith(t.Context(), t, dir, options, strings.Fields(args)...); got.code != Done {
+				t.Fatalf("%s: exits with %d: %s", args, got.code, got.err)
+			}
+		}
+		got := runWith(t.Context(), t, dir, options, "rerun", "second")
+		want := fmt.Sprintf("first in the number of updates, %d in place of %d; what differs: that the run was resumed from ", c.end, c.end+16)
+		end := fmt.Sprintf(" at update %d, and repeated from its beginning is ended by its early stop after update %[1]d\n", c.end)
+		if got.code != Failed || !strings.Contains(got.err, want) || !strings.HasSuffix(got.err, end) {
+			t.Errorf("%s: exits with %d: %s%swant %s…%s", c.stop, got.code, got.out, got.err, want, end)
+		}
 	}
 }
 

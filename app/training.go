@@ -217,7 +217,7 @@ func (t *training) head(isa kernel.ISA) (rundir.Head, error) {
 	return h, nil
 }
 
-// resumedNote begins the note of a run that went on from a checkpoint.
+// resumedNote begins the note of a run that went on from a checkpoint, whose update ends it.
 const resumedNote = "resumed from "
 
 // watch shows what training says of itself.
