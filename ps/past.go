@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,18 +19,17 @@ func (t *table) past() bool {
 	return t.cut.bounds != nil && t.cut.wholeRows() && !t.spec.Sparse && t.spec.Cols*int64(t.spec.Cell.Size()) <= pastMost
 }
 
-// A Read is rows of a table and where they go, for Worker.Pull.
+// A Read is rows of a table and where they go, for Worker.Pull, which may be given it again.
 type Read struct {
 	w    *Worker
-	call *getCall
 	err  error
 	get  func(ctx context.Context) (Clock, error) // through the cache; nil: past it
-	take func()                                   // the answer, once it is here
-	lay  func()                                   // what the worker added over it, under the lock
-	saw  func() Clock
+	call func() *getCall                          // one of each Pull's own: to that of one that failed an answer may still come
+	take func(g *getCall)                         // the answer, and over it what the worker added
 }
 
-// Into names rows of the table, ascending, each once, that Worker.Pull copies to dst, one after the other.
+// Into names rows of the table, ascending, each once, that Worker.Pull copies to dst, one after the other. They stay as they are as long as the
+// Read is used.
 func (t Table[T]) Into(rows []int64, dst []T) Read {
 	if err := t.checkRows(rows, len(dst)); err != nil {
 		return Read{err: err}
@@ -40,21 +40,23 @@ func (t Table[T]) Into(rows []int64, dst []T) Read {
 	if !t.t.past() {
 		return Read{w: t.w, get: func(ctx context.Context) (Clock, error) { return t.GetRows(ctx, rows, dst) }}
 	}
-	g := &getCall{w: t.w.s, t: t.t, rows: slices.Clone(rows), past: true} // the question may be sent again
-	g.out, t.r.pulled = slices.Grow(t.r.pulled[:0], len(dst)*t.t.spec.Cell.Size())[:len(dst)*t.t.spec.Cell.Size()], nil
+	named := slices.Clone(rows) // the question may be sent again
 	return Read{
-		w:    t.w,
-		call: g,
-		take: func() {
-			raw.Copy(dst, g.out)
-			t.r.pulled = g.out // nobody else has it: the call is answered
+		w: t.w,
+		call: func() *getCall {
+			g := &getCall{w: t.w.s, t: t.t, rows: named, past: true}
+			g.out, t.r.pulled = slices.Grow(t.r.pulled[:0], len(dst)*t.t.spec.Cell.Size())[:len(dst)*t.t.spec.Cell.Size()], nil
+			return g
 		},
-		lay: func() {
+		take: func(g *getCall) {
+			raw.Copy(dst, g.out)
+			g.out, t.r.pulled = nil, g.out // nobody else has it: the call is answered
+			t.w.d.Lock()
 			t.overlayPast(g, dst)
 			t.t.pulled(g)
 			t.t.counted(g.at, g.v, false)
+			t.w.d.Unlock()
 		},
-		saw: func() Clock { return t.saw(g.v, false) },
 	}
 }
 
@@ -64,7 +66,7 @@ func (t Table[T]) Into(rows []int64, dst []T) Read {
 // most, and after an error nothing in what Into named is of use. Rows that are sparse, hashed, split over shards or longer than 1 KiB it reads as
 // GetRows does, one table after the other.
 func (w *Worker) Pull(ctx context.Context, reads ...Read) (Clock, error) {
-	var calls []*getCall
+	past := false
 	for _, r := range reads {
 		switch {
 		case r.err != nil:
@@ -73,22 +75,24 @@ func (w *Worker) Pull(ctx context.Context, reads ...Read) (Clock, error) {
 			return 0, errNothing
 		case r.w != w:
 			return 0, fmt.Errorf("ps: pull by worker %d of %s: rows of a table of another worker, which are its own to read", w.s.index, w.s.c.self)
-		case r.call != nil:
-			calls = append(calls, r.call)
 		}
+		past = past || r.get == nil
 	}
 	if len(reads) == 0 {
 		return 0, errNothing
 	}
 	v := maxClock
-	if len(calls) > 0 {
-		if err := w.pull(ctx, calls, reads); err != nil {
+	if past {
+		calls, err := w.pull(ctx, reads)
+		if err != nil {
 			return 0, err
+		}
+		for _, g := range calls {
+			v = min(v, w.told(g.t, g.v, false))
 		}
 	}
 	for _, r := range reads {
-		if r.call != nil {
-			v = min(v, r.saw())
+		if r.get == nil {
 			continue
 		}
 		x, err := r.get(ctx)
@@ -102,7 +106,14 @@ func (w *Worker) Pull(ctx context.Context, reads ...Read) (Clock, error) {
 
 var errNothing = errors.New("ps: pull: want rows that Table.Into names")
 
-func (w *Worker) pull(ctx context.Context, calls []*getCall, reads []Read) error {
+// pull reads those of reads that go past the cache, by the calls that it returns.
+func (w *Worker) pull(ctx context.Context, reads []Read) ([]*getCall, error) {
+	calls := make([]*getCall, 0, len(reads))
+	for _, r := range reads {
+		if r.get == nil {
+			calls = append(calls, r.call())
+		}
+	}
 	if w.waits != nil {
 		staleness, behind := calls[0].t.spec.staleness(), false
 		w.d.Lock()
@@ -115,28 +126,26 @@ func (w *Worker) pull(ctx context.Context, calls []*getCall, reads []Read) error
 		defer w.came()
 	}
 	if _, err := w.d.Call(ctx, pullCall{calls}); err != nil {
-		return err
+		return nil, err
 	}
-	for _, r := range reads {
-		if r.call != nil {
-			r.take()
+	k := 0
+	for _, r := range reads { // each whole before the next: it may be the same
+		if r.get == nil {
+			r.take(calls[k])
+			k++
 		}
 	}
 	w.d.Lock()
 	defer w.d.Unlock()
-	for _, r := range reads {
-		if r.call != nil {
-			r.lay()
-		}
+	for _, g := range calls {
+		w.s.c.unpin(g) // one of them has begun
 	}
-	w.s.c.unpin(calls[0])
-	return nil
+	return calls, nil
 }
 
-// pull begins reads past the cache. The first waits for all.
+// pull begins reads past the cache. The first of those that need most waits for all.
 func (c *ClientState) pull(id uint64, calls []*getCall) {
-	slices.SortStableFunc(calls, func(a, b *getCall) int { return int(needOf(b.t, b.w.clock) - needOf(a.t, a.w.clock)) })
-	first := calls[0]
+	first := slices.MaxFunc(calls, func(a, b *getCall) int { return cmp.Compare(needOf(a.t, a.w.clock), needOf(b.t, b.w.clock)) })
 	for _, g := range calls {
 		g.at, g.need, g.v = g.w.clock, needOf(g.t, g.w.clock), maxClock
 		c.pullPast(g, first)

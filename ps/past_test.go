@@ -74,6 +74,42 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// TestPullAgain: a Read that is kept is pulled again, alone, beside others and twice at once.
+func TestPullAgain(t *testing.T) {
+	for _, partition := range []Partition{Range, Hash} { // past the cache, and through it
+		spec := Spec{Name: "t", Rows: 9, Cols: 1, Mode: BSP, Partition: partition}
+		j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{spec}})
+		j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+			tab := tableOf[float32](w, "t")
+			a, b := make([]float32, 2), make([]float32, 2)
+			kept, other := tab.Into([]int64{0, 1}, a), tab.Into([]int64{5, 6}, b)
+			for round := range 3 {
+				if err := tab.IncRows(0, []int64{0, 1, 5, 6}, []float32{1, 2, 6, 7}); err != nil {
+					return err
+				}
+				n := float32(round + 1)
+				for i, reads := range [][]Read{{kept}, {kept, other}, {kept, tab.Into([]int64{5, 6}, b)}, {other, kept, kept}} {
+					clear(a)
+					if i > 0 {
+						clear(b)
+					}
+					if _, err := w.Pull(bg, reads...); err != nil {
+						return err
+					}
+					if !slices.Equal(a, []float32{n, 2 * n}) || i > 0 && !slices.Equal(b, []float32{6 * n, 7 * n}) {
+						t.Errorf("%v, round %d, pull %d: rows 0 and 1 are %v, 5 and 6 are %v", partition, round, i, a, b)
+					}
+				}
+				if _, err := w.Clock(bg); err != nil {
+					return err
+				}
+			}
+			return w.Finish(bg)
+		})
+		j.run(t, time.Minute)
+	}
+}
+
 // TestPullNamesRowsOnce: rows that are asked for, and then added to, are named once, and by a number from then on.
 func TestPullNamesRowsOnce(t *testing.T) {
 	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 2, shards: 1, min: 100, tables: []Spec{{Name: "t", Rows: 900, Cols: 2, Mode: BSP}}})

@@ -101,10 +101,12 @@ func (t Table[T]) Get(ctx context.Context, row int64, dst []T) (Clock, error) {
 	return t.saw(v, !g.missed), nil
 }
 
-// saw tells who wants to know of a read.
-func (t Table[T]) saw(v Clock, cached bool) Clock {
-	if f := t.w.saw; f != nil {
-		f(t.t.spec.Name, v, cached)
+func (t Table[T]) saw(v Clock, cached bool) Clock { return t.w.told(t.t, v, cached) }
+
+// told tells who wants to know of a read.
+func (w *Worker) told(t *clientTable, v Clock, cached bool) Clock {
+	if w.saw != nil {
+		w.saw(t.spec.Name, v, cached)
 	}
 	return v
 }
