@@ -12,7 +12,8 @@ type Model interface {
 
 	// Grad writes to g the sum over b's rows of weight × gradient (never a mean), and calls ready once for each tensor of g as it
 	// becomes final, so that communication can start while the backward pass runs. ready may be nil. It returns the sums of weight ×
-	// loss and of weight. A batch that does not fit the model is an error that names the input, what was wanted and what was found.
+	// loss and of weight, the latter 0 or more. A batch that does not fit the model is an error that names the input, what was wanted and
+	// what was found.
 	Grad(ctx context.Context, p Params, b Batch, g Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error)
 }
 

@@ -454,12 +454,14 @@ func TestSumsThatAreNoNumbers(t *testing.T) {
 	}
 }
 
-// TestWeightsThatAreNoNumbers: nor may the weights of a round come to what nothing can be divided by.
+// TestWeightsThatAreNoNumbers: nor may the weights of a round come to what nothing can be divided by. One below 0 would step uphill.
 func TestWeightsThatAreNoNumbers(t *testing.T) {
 	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 1, servers: 1, tables: []Spec{{Name: "t", Rows: 1, Cols: 1, Mode: BSP}}})
 	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
-		if err := w.Weight(0, math.Inf(1)); err == nil {
-			return errors.New("an infinite weight is taken")
+		for _, weight := range []float64{math.Inf(1), math.NaN(), -1} {
+			if err := w.Weight(0, weight); err == nil || !strings.Contains(err.Error(), "want a number of 0 or more") {
+				return fmt.Errorf("weight %v: found %w", weight, err)
+			}
 		}
 		if err := w.Weight(0, math.MaxFloat64); err != nil {
 			return err

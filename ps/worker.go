@@ -125,11 +125,11 @@ func (w *Worker) Finish(ctx context.Context) error {
 }
 
 // Weight tells what the round's sums are to be divided by: the server adds the weights of all, along the tree of their parts, and
-// divides the sum of a row's deltas once. In a round where nobody calls it, nothing is divided; counts never are. Where the weights add up
-// to 0 there is no mean, and the round changes counts alone.
+// divides the sum of a row's deltas once. In a round where nobody calls it, nothing is divided; counts never are. A weight is 0 or more. Where
+// they add up to 0 there is no mean, and the round changes counts alone.
 func (w *Worker) Weight(part int, sum float64) error {
-	if part < 0 || part > maxPart || !finite.Is(sum) {
-		return fmt.Errorf("ps: weight %v of part %d", sum, part)
+	if part < 0 || part > maxPart || !finite.Is(sum) || sum < 0 {
+		return fmt.Errorf("ps: weight %v of part %d: want a number of 0 or more, and 0 or the Node of a shards.Subtree", sum, part)
 	}
 	w.d.Lock()
 	defer w.d.Unlock()

@@ -300,7 +300,7 @@ func (r *Run) Grad(b *trivium.Batch, g trivium.Gradient) (lossSum, weightSum flo
 // Sum is Grad at parameters of the caller's choice, without a phase and without a look at the loss.
 func (r *Run) Sum(p trivium.Params, b *trivium.Batch, g trivium.Gradient) (lossSum, weightSum float64, err error) {
 	if r.tree == nil {
-		return r.Model.Grad(context.Background(), p, *b, g, nil)
+		return r.ModelGrad(p, *b, g, nil)
 	}
 	r.shard.p, r.shard.batch = p, b
 	lossSum, weightSum, err = r.tree.Sum(r.Job.VirtualShards(), g, r.shard.f, nil)
@@ -339,7 +339,17 @@ func (r *Run) shardSum(v int, g trivium.Gradient, ready func(tensor int)) (lossS
 		return 0, 0, nil
 	}
 	s.batch.SliceInto(&s.view, from, to)
-	return r.Model.Grad(context.Background(), s.p, s.view, g, ready)
+	return r.ModelGrad(s.p, s.view, g, ready)
+}
+
+// ModelGrad is the model's Grad, which is not interrupted. It refuses a weight sum that no rows have: divided by one below 0, the gradient would
+// lead uphill.
+func (r *Run) ModelGrad(p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(tensor int)) (lossSum, weightSum float64, err error) {
+	lossSum, weightSum, err = r.Model.Grad(context.Background(), p, b, g, ready)
+	if err == nil && !(weightSum >= 0) {
+		err = fmt.Errorf("the model, a %T, returns %v as the sum of the weights of %d rows: want 0 or more", r.Model, weightSum, b.Rows)
+	}
+	return lossSum, weightSum, err
 }
 
 // CheckLoss returns a DivergedError if the loss is not finite. It names the first tensor that is not: of the parameters, else of the

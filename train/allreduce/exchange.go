@@ -261,7 +261,7 @@ func (x *exchange) compute(batch *trivium.Batch) (loss, weight float64, err erro
 	case x.pieces != nil:
 		loss, weight, err = x.accumulate(batch)
 	default:
-		loss, weight, err = run.Model.Grad(context.Background(), run.Params, *batch, x.own, x.ready)
+		loss, weight, err = run.ModelGrad(run.Params, *batch, x.own, x.ready)
 	}
 	return loss, weight, err
 }
@@ -401,6 +401,6 @@ func (x *exchange) accumulate(batch *trivium.Batch) (loss, weight float64, err e
 	n := min(x.accumulated, batch.Rows)
 	return x.pieces.Sum(n, x.own, func(k int, g trivium.Gradient, ready func(int)) (float64, float64, error) {
 		batch.SliceInto(&x.piece, k*batch.Rows/n, (k+1)*batch.Rows/n)
-		return x.run.Model.Grad(context.Background(), x.run.Params, x.piece, g, ready)
+		return x.run.ModelGrad(x.run.Params, x.piece, g, ready)
 	}, x.ready)
 }

@@ -178,6 +178,23 @@ func Run(t *testing.T, open func(env train.Env) trivium.Strategy) {
 		}
 	})
 
+	t.Run("weights below 0", func(t *testing.T) {
+		for weight, exact := range map[float64]bool{-3: false, -1: true, math.NaN(): false} {
+			job, env := Job(), Env(t, 2, exact)
+			job.Exact = exact
+			toy := env.Models["toy"]
+			env.Models = nn.Models{"toy": func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+				m, err := toy(args, s, cpu)
+				return uphill{m, weight}, err
+			}}
+			r, err := open(env).Train(ctx, job)
+			want := fmt.Sprintf("the model, a traintest.uphill, returns %v as the sum of the weights", weight)
+			if r.Reason != trivium.Failed || r.Steps > 0 || err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s after %d updates, %v; want %s", r.Reason, r.Steps, err, want)
+			}
+		}
+	})
+
 	t.Run("checkpoint that cannot be written", func(t *testing.T) {
 		job := Job()
 		env := Env(t, 2, false)
@@ -249,6 +266,18 @@ type interrupter struct {
 func (m *interrupter) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
 	m.asked()
 	return m.Toy.Grad(ctx, p, b, g, ready)
+}
+
+// An uphill model has another weight sum than the one it is made of.
+type uphill struct {
+	trivium.Model
+	weight float64
+}
+
+// Grad implements trivium.Model.
+func (m uphill) Grad(ctx context.Context, p trivium.Params, b trivium.Batch, g trivium.Gradient, ready func(int)) (lossSum, weightSum float64, err error) {
+	lossSum, _, err = m.Model.Grad(ctx, p, b, g, ready)
+	return lossSum, m.weight, err
 }
 
 // Same compares results to the bit.
