@@ -28,8 +28,8 @@ type Read struct {
 	take func(g *getCall)                         // the answer, and over it what the worker added
 }
 
-// Into names rows of the table, ascending, each once, that Worker.Pull copies to dst, one after the other. They stay as they are as long as the
-// Read is used.
+// Into names rows of the table, ascending, each once, that Worker.Pull copies to dst, one after the other, as long as rows stay as they are.
+// Of no rows it reads what GetRows does.
 func (t Table[T]) Into(rows []int64, dst []T) Read {
 	if err := t.checkRows(rows, len(dst)); err != nil {
 		return Read{err: err}
@@ -37,7 +37,7 @@ func (t Table[T]) Into(rows []int64, dst []T) Read {
 	if err := t.checkAscending("pull", rows); err != nil {
 		return Read{err: err}
 	}
-	if !t.t.past() {
+	if len(rows) == 0 || !t.t.past() {
 		return Read{w: t.w, get: func(ctx context.Context) (Clock, error) { return t.GetRows(ctx, rows, dst) }}
 	}
 	named := slices.Clone(rows) // the question may be sent again

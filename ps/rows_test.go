@@ -95,6 +95,39 @@ func TestRowsOfAFuture(t *testing.T) {
 	j.run(t, time.Minute)
 }
 
+// TestNothingIsRead: no rows and no cells are read at once, with Now as their value clock, also where others are behind.
+func TestNothingIsRead(t *testing.T) {
+	j := newSimJob(sim.New(1, sim.Options{}), simOptions{clients: 2, servers: 1, tables: []Spec{{Name: "d", Rows: 9, Cols: 2, Mode: BSP}, {Name: "s", Cols: 2, Sparse: true, Mode: BSP}}})
+	j.start(0, 0, func(w *Worker, _ func(time.Duration)) error {
+		if _, err := w.Clock(bg); err != nil {
+			return err
+		}
+		for _, name := range []string{"d", "s"} {
+			tab := tableOf[float32](w, name)
+			w.OnRead(func(table string, _ Clock, _ bool) { t.Errorf("a read of %q is told of", table) })
+			for op, read := range map[string]func() (Clock, error){
+				"GetRows":  func() (Clock, error) { return tab.GetRows(bg, nil, nil) },
+				"GetAsync": func() (Clock, error) { return tab.GetAsync(bg, []int64{}, nil).Wait(bg) },
+				"Pull":     func() (Clock, error) { return w.Pull(bg, tab.Into(nil, []float32{})) },
+				"GetCells": func() (Clock, error) { return tab.GetCells(bg, 3, nil, nil) },
+			} {
+				if v, err := read(); v != w.Now() || err != nil {
+					t.Errorf("%s of nothing of %q: value clock %d, %v; want %d", op, name, v, err, w.Now())
+				}
+			}
+			if _, err := tab.GetRows(bg, nil, make([]float32, 2)); err == nil {
+				t.Error("room for a row is not filled by none")
+			}
+			if _, err := tab.GetCells(bg, 3, nil, make([]float32, 1)); err == nil {
+				t.Error("room for a cell is not filled by none")
+			}
+		}
+		return w.Finish(bg)
+	})
+	j.start(1, 0, func(w *Worker, sleep func(time.Duration)) error { sleep(time.Second); return w.Finish(bg) })
+	j.run(t, time.Minute)
+}
+
 // TestCase12OneRow: one row of 10,000 cells over four servers makes nine shards, and each server has at least 2,200 cells.
 func TestCase12OneRow(t *testing.T) {
 	for _, part := range []Partition{Range, Hash} {
