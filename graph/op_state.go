@@ -192,6 +192,12 @@ func (b *Builder) top() *Builder {
 
 // Variable declares a named tensor that lives between steps, trainable unless its field says otherwise.
 func (b *Builder) Variable(name string, dt DType, shape []int, init Init) *Variable {
+	if init.Kind > InitTruncated {
+		b.fail("Variable", "%q: unknown kind of initial value %d, want at most %d", name, init.Kind, InitTruncated)
+	}
+	if init.Scale > ScaleFanAvg {
+		b.fail("Variable", "%q: unknown scale of initial values %d, want at most %d", name, init.Scale, ScaleFanAvg)
+	}
 	r := b.resource(Resource{Kind: VariableKind, Name: name, Types: []Type{{dt, Of(shape...)}}, Init: init, Trainable: true})
 	return &Variable{r, b.top()}
 }

@@ -192,6 +192,12 @@ func TestMistakesAreNamed(t *testing.T) {
 			b.Variable("v", F32, nil, Zeros())
 			return b.Variable("v", F32, nil, Zeros()).Read()
 		}, `name "v" is empty or taken`},
+		"kind of initial value": {func(b *Builder) Value {
+			return b.Variable("v", F32, nil, Init{Kind: 9}).Read()
+		}, `Variable: "v": unknown kind of initial value 9, want at most 4`},
+		"scale of initial values": {func(b *Builder) Value {
+			return b.Variable("v", F32, nil, Init{Kind: InitNormal, B: 1, Scale: 7}).Read()
+		}, `Variable: "v": unknown scale of initial values 7, want at most 2`},
 		"zero":    {func(b *Builder) Value { return Add(b.Scalar(F32, 1), Value{}) }, "input 1: the zero Value"},
 		"foreign": {func(b *Builder) Value { return Add(b.Scalar(F32, 1), NewBuilder().Input("other", F32)) }, "input 1: other belongs to another graph"},
 		"carry": {func(b *Builder) Value {
