@@ -262,3 +262,14 @@ func TestNoRoomToUnpack(t *testing.T) {
 		}
 	}
 }
+
+// TestDescribeFolder: a mistake in a folder's test file is one of the folder's, and counts for the exit code.
+func TestDescribeFolder(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "train.csv", "a,label\n1,0\n2,1\n")
+	write(t, dir, "test.csv", "a,label\n1,0\nx,1\n")
+	got := runIn(t, dir, "data", ".")
+	if got.code != Misused || !strings.Contains(got.out, `mistake: data: test.csv: line 3, column "a": want a number, as in training, found "x"`) || strings.Contains(got.out, "no mistakes") {
+		t.Errorf("exits with %d:\n%s%s", got.code, got.out, got.err)
+	}
+}

@@ -68,8 +68,8 @@ func (d *Description) Sparsity() float64 {
 }
 
 // Describe reads all rows of the source of d and says what is there. Mistakes in rows are collected, with their places, so that a file
-// can be mended in one go; an error means that the source cannot be read as a whole. Splits other than the source itself are not looked
-// at.
+// can be mended in one go; an error means that the source cannot be read as a whole. The figures are those of the training file; of the files of other
+// splits the mistakes are found that training would stop at.
 func Describe(ctx context.Context, d trivium.Data, o Options) (*Description, error) {
 	if err := errors.Join(checkCounts(&d), o.validate()); err != nil {
 		return nil, err
@@ -114,9 +114,16 @@ func describeFile(ctx context.Context, d trivium.Data, o Options) (*Description,
 	}
 	err = f.describe(ctx, out, fitting{desc: d, labels: o.Labels})
 	out.weigh(d.ClassWeight)
-	slices.SortStableFunc(out.Problems, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Row, b.Row)) })
+	sortByPlace(out.Problems)
+	if err = errors.Join(err, f.close()); err == nil {
+		err = out.describeOthers(ctx, where, d, o)
+	}
 	out.Problems = out.Problems[:min(len(out.Problems), MaxProblems)]
-	return out, errors.Join(err, f.close())
+	return out, err
+}
+
+func sortByPlace(problems []*Error) {
+	slices.SortStableFunc(problems, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Row, b.Row)) })
 }
 
 // problem notes a mistake and goes on.

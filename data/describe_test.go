@@ -71,6 +71,55 @@ func TestDescribeMistakenApart(t *testing.T) {
 	}
 }
 
+// TestDescribeOthers: mistakes in a folder's files of other splits are found as training would, with the columns, categories and classes of the
+// training file; the figures are that file's.
+func TestDescribeOthers(t *testing.T) {
+	npz := func(values ...float32) []byte {
+		return npyFile("<f4", fmt.Sprintf("%d, 2", len(values)/2), float32s(values...))
+	}
+	for name, c := range map[string]struct {
+		train, test []byte
+		missing     string
+		want        []string // in the mistakes
+		note        string
+	}{
+		"a.csv": {
+			[]byte("a,city,label\n1,Oslo,yes\n2,Rome,no\n"), []byte("city,label,a\nOslo,yes,x\nParis,no,\nRome,maybe,3\nRome,no,4,5\n"), "",
+			[]string{`line 2, column "a": want a number, as in training, found "x"`, `line 4, column "label": label "maybe" is outside the 2 classes`, "line 5: want 3 fields"},
+			"test-a.csv: cells are missing in 1 of 4 rows",
+		},
+		"b.csv": {
+			[]byte("a,label\n1,yes\n,odd\n2,no\n"), []byte("a,label\n,odd\n1,yes\n3,odd\n"), "drop",
+			[]string{`line 4, column "label": label "odd" is outside the 2 classes`},
+			"test-b.csv: cells are missing in 1 of 3 rows",
+		},
+		"c.csv":    {[]byte("a,label\n1,0\n2,1\n"), []byte("a,label\n1,7\n2,1\n3,8\n"), "", []string{"line 2, column \"label\": label 7 is outside", "line 4, column"}, ""},
+		"d.csv":    {[]byte("a,label\n1,0\n2,1\n"), []byte("b,label\n1,0\n"), "", []string{`column "a" is missing, which the model needs`}, ""},
+		"e.csv":    {[]byte("a,label\n1,0\n2,1\n"), []byte("label,a\n1,0\n0,1\n"), "", nil, ""},
+		"f.csv":    {[]byte("a,label\n1,0\nx,1\n2,1\n"), []byte("a,label\ny,0\n"), "", []string{`line 3, column "a"`}, "nothing can be trained on"},
+		"g.libsvm": {[]byte("+1 1:2\n-1 3:1\n"), []byte("+1 5:1\n-1 2:x\n"), "", []string{"line 2: index 2: want a number"}, ""},
+		"h.npy":    {npz(1, 0, 2, 1), npz(float32(math.Inf(1)), 0, 2, 3), "", []string{"row 0", "row 1"}, ""},
+	} {
+		dir := t.TempDir()
+		write(t, dir, "train-"+name, c.train)
+		write(t, dir, "test-"+name, c.test)
+		d := trivium.Data{Source: dir, Missing: c.missing}
+		if strings.HasSuffix(name, ".npy") {
+			d.Label = "-1"
+		}
+		found := describe(t, d)
+		if int(found.ProblemCount) != len(c.want) || len(found.Problems) != len(c.want) || !strings.Contains(fmt.Sprint(found.Notes), c.note) || c.note == "" && len(found.Notes) > 0 {
+			t.Errorf("%s: %d mistakes, notes %q: %v", name, found.ProblemCount, found.Notes, found.Problems)
+			continue
+		}
+		for i, want := range c.want {
+			if got := found.Problems[i].Error(); !strings.Contains(got, want) {
+				t.Errorf("%s: mistake %q, want %q", name, got, want)
+			}
+		}
+	}
+}
+
 // TestDescribeText: of columns of text it is said what training wants to be told of them, unless it is told already.
 func TestDescribeText(t *testing.T) {
 	path := write(t, t.TempDir(), "a.csv", []byte("when,first city,n,note,label\n2024-05-04,Oslo,1,x,yes\n2024-05-05,Rome,2,y,no\n"))

@@ -244,7 +244,7 @@ func (j *jsonFile) absent(p *plan, dst *rawRows, row int, buf *jsonBuffer) *Erro
 			columns = 1
 		}
 		for i, r := range p.roles[f.column : f.column+columns] { // one of an array may be needed where another is not
-			if p.apart {
+			if p.apart && r.kind != roleSkip {
 				dst.absent[row*len(p.roles)+f.column+i] = true
 			}
 			if r.kind == roleSkip || p.missing && (p.drop || r.kind == roleNumber || r.kind == roleCategory) {
