@@ -147,8 +147,11 @@ type amount int64
 const maxAmount = 1 << 53
 
 func (a *amount) UnmarshalText(text []byte) error {
-	n, err := parseWhole(string(text), maxAmount)
-	if err != nil || n < 1 {
+	var n integer
+	if err := n.UnmarshalText(text); err != nil || n > maxAmount {
+		return fmt.Errorf("want a whole number from 1 to %d, such as 1000, 1e6 or 2^20; found %q", int64(maxAmount), text)
+	}
+	if n < 1 {
 		return fmt.Errorf("want 1 or more, found %s", text)
 	}
 	*a = amount(n)
