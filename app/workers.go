@@ -263,7 +263,9 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 	}()
 	var network transport.Network
 	if t.processes {
-		if m.sockets, err = processes.NewFolder(); err != nil {
+		if m.sockets, err = processes.NewFolder(); errors.Is(err, transport.ErrTooLong) {
+			return nil, misused(err)
+		} else if err != nil {
 			return nil, err
 		}
 		m.network = processes.Network{Dir: m.sockets.Path, Secret: newSecret()}

@@ -246,8 +246,16 @@ func TestStaleSocketOfMany(t *testing.T) {
 
 func TestLongSocketPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
-	if _, err := (Unix{Dir: dir}).Open(t.Context(), Name{ID: "x"}, Options{}); err == nil || !strings.Contains(err.Error(), "choose a shorter Dir") {
-		t.Errorf("a path that is too long: %v", err)
+	_, err := (Unix{Dir: dir}).Open(t.Context(), Name{ID: "x"}, Options{})
+	for _, err := range []error{err, Unix{Dir: dir}.Check()} {
+		want := fmt.Sprintf("the name of the directory for sockets, %s, has %d bytes, at most 77: choose a shorter one (TMPDIR, where it is a temporary one)", dir, len(dir))
+		if !errors.Is(err, ErrTooLong) || !strings.Contains(err.Error(), want) {
+			t.Errorf("a path that is too long: %v", err)
+		}
+	}
+	longest := "/" + strings.Repeat("x", 76)
+	if err := errors.Join((Unix{}).Check(), Unix{Dir: longest}.Check()); err != nil || (Unix{Dir: longest + "x"}).Check() == nil {
+		t.Errorf("directories of 77 and 78 bytes: %v", err)
 	}
 }
 

@@ -34,6 +34,7 @@ type Unix struct {
 const (
 	unixScheme  = "unix:"
 	maxUnixPath = 103
+	socketHash  = 10 // bytes of the hash that names one
 )
 
 // Open listens at a socket of self's own.
@@ -70,15 +71,30 @@ func (u Unix) dir() (string, error) {
 	return filepath.Abs(dir)
 }
 
+// Check returns ErrTooLong, with what to do, if Dir is too long a name for sockets in it, and makes nothing.
+func (u Unix) Check() error {
+	if len(u.Dir)+len("/.sock")+2*socketHash > maxUnixPath {
+		return tooLong(u.Dir)
+	}
+	return nil
+}
+
+// ErrTooLong is in the error of a directory whose sockets the system cannot name.
+var ErrTooLong = errors.New("choose a shorter one (TMPDIR, where it is a temporary one)")
+
+func tooLong(dir string) error {
+	return fmt.Errorf("the name of the directory for sockets, %s, has %d bytes, at most %d: %w", dir, len(dir), maxUnixPath-len("/.sock")-2*socketHash, ErrTooLong)
+}
+
 func (u Unix) carrier(ctx context.Context, self Name) (*carrier, error) {
 	dir, err := u.dir()
 	if err != nil {
 		return nil, fmt.Errorf("transport: %v: directory for sockets: %w", self, err)
 	}
 	hash := sha256.Sum256(appendName(nil, self))
-	path := filepath.Join(dir, hex.EncodeToString(hash[:10])+".sock")
+	path := filepath.Join(dir, hex.EncodeToString(hash[:socketHash])+".sock")
 	if len(path) > maxUnixPath {
-		return nil, fmt.Errorf("transport: %v: the socket's path %s has %d bytes, at most %d: choose a shorter Dir", self, path, len(path), maxUnixPath)
+		return nil, fmt.Errorf("transport: %v: %w", self, tooLong(dir))
 	}
 	ln, err := listenUnix(ctx, path)
 	if err != nil {

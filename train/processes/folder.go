@@ -2,9 +2,12 @@ package processes
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // A Folder holds the sockets of one job's processes on this host. Its maker has it locked as long as it lives, so that what one leaves
@@ -20,6 +23,7 @@ const (
 )
 
 // NewFolder makes a folder of its own among the temporary ones, and removes those of this user's that killed makers left there.
+// transport.ErrTooLong: sockets in it would have too long names.
 func NewFolder() (*Folder, error) {
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"))
 	if err != nil {
@@ -34,6 +38,9 @@ func NewFolder() (*Folder, error) {
 		path, err := os.MkdirTemp("", folderPrefix)
 		if err != nil {
 			return nil, err
+		}
+		if err := (transport.Unix{Dir: path}).Check(); err != nil { // now, and not in each worker
+			return nil, fmt.Errorf("processes: %w", errors.Join(err, os.Remove(path)))
 		}
 		unlock, err := lockFolder(path)
 		if errors.Is(err, errHeld) {

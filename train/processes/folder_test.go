@@ -7,8 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/trivium-ml/trivium/transport"
 )
 
 // TestFolder: what a killed process leaves is removed, what one in use or anything else leaves is not.
@@ -44,6 +47,21 @@ func TestFolder(t *testing.T) {
 		t.Error(err)
 	}
 	if left, err := filepath.Glob(filepath.Join(temp, "*", "a.sock")); len(left) > 0 || err != nil {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestFolderTooLong: that the sockets would have too long names is said before anything is started, and nothing is left.
+func TestFolderTooLong(t *testing.T) {
+	temp := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
+	if _, err := NewFolder(); !errors.Is(err, transport.ErrTooLong) || !strings.Contains(err.Error(), "TMPDIR") {
+		t.Errorf("found %v", err)
+	}
+	if left, err := os.ReadDir(temp); len(left) > 0 || err != nil {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
