@@ -122,7 +122,7 @@ func (m *Machine) widen(on bool) {
 
 // heard notes a sign of life from a peer, and returns its rank, or -1.
 func (m *Machine) heard(n protocol.Name) int {
-	r := m.rec.rank(n)
+	r := m.rankOf(n)
 	if r >= 0 {
 		m.sign(r, m.now)
 	}
@@ -327,7 +327,7 @@ func (m *Machine) vouched(r int) {
 
 // proven notes proof of death, and tells all.
 func (m *Machine) proven(n protocol.Name, how verdict, why string) {
-	r := m.rec.rank(n)
+	r := m.rankOf(n)
 	if r < 0 || r == m.rank || m.peers[r].how.proof() && (how != dead || m.peers[r].how == farewell || m.peers[r].why == why) {
 		return
 	}
@@ -338,7 +338,7 @@ func (m *Machine) proven(n protocol.Name, how verdict, why string) {
 // may be a firewall's, and counts as silence at once, which others may contradict. A close only makes curious. A reset alone changes
 // nothing: the transport connects again, and what it hears then counts as life.
 func (m *Machine) linkLost(n protocol.Name, err error) {
-	r := m.rec.rank(n)
+	r := m.rankOf(n)
 	switch {
 	case errors.Is(err, protocol.ErrRefused):
 		if p := m.presence(n); m.phase == joining && p != nil && p.rev > 0 {
@@ -387,7 +387,7 @@ func sameHost(a, b string) bool {
 
 // suspect watches and probes a peer at once.
 func (m *Machine) suspect(s Suspect) {
-	if r := m.rec.rank(s.Name); r >= 0 && r != m.rank && m.phase == member {
+	if r := m.rankOf(s.Name); r >= 0 && r != m.rank && m.phase == member {
 		m.closer(r)
 		m.probe(r)
 	}

@@ -53,10 +53,10 @@
 // reach of the proposer, and says whom it hears. Then the proposer puts the record, and announces it. That two may propose at once does
 // no harm: the store takes one.
 //
-// A newcomer puts its presence under a lease, and knocks at everyone's door. Where there is no view, or nobody of it is left, the
-// newcomer whose presence is oldest founds the next one; its ranks follow the names of its members. It waits two heartbeats for others
-// that come together with it, unless there is no room for more. A process that was lost is let in again after a back-off, of 1, 2, 4,
-// ... 60 s if it is lost again and again.
+// A newcomer puts its presence under a lease, and knocks at the doors of the members and of the four oldest newcomers, which knock at all
+// others' (at more, where of these some are silent). Where there is no view, or nobody of it is left, the newcomer whose presence is oldest
+// founds the next one; its ranks follow the names of its members. It waits two heartbeats for others that come together with it, unless
+// there is no room for more. A process that was lost is let in again after a back-off, of 1, 2, 4, ... 60 s if it is lost again and again.
 //
 // # Messages
 //

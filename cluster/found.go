@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/trivium-ml/trivium/protocol"
 )
@@ -18,19 +19,54 @@ func (m *Machine) knock() {
 	for r := range m.peers {
 		m.send(m.peers[r].Name, b)
 	}
-	for i := range m.present {
-		if n := m.present[i].Name; m.present[i].rev > 0 && !same(n, m.self.Name) && m.rec.rank(n) < 0 {
+	for i := range m.doors() {
+		if n := m.present[i].Name; m.present[i].rev > 0 && !same(n, m.self.Name) && m.rankOf(n) < 0 {
 			m.send(n, b)
 		}
 	}
+}
+
+// deciders is how many newcomers exchange knocks with all others. One would do, the oldest, which is to found the view; the others are
+// there in case that it dies.
+const deciders = 4
+
+// doors is how many of those present, the oldest, this newcomer exchanges knocks with: it ends with the deciders, and a decider's is all.
+// Who is not heard for four budgets decides nothing. If everyone knocked at every door, the knocks of very many who come at once would be
+// all that their machine does, and none of them would be heard in time.
+func (m *Machine) doors() int {
+	n := 0
+	for i := range m.present {
+		switch p := &m.present[i]; {
+		case m.phase != joining, same(p.Name, m.self.Name):
+			return len(m.present)
+		case p.rev > 0 && m.rankOf(p.Name) < 0 && m.now-max(p.heard, p.seen) <= 4*m.budget:
+			if n++; n == deciders {
+				return i + 1
+			}
+		}
+	}
+	return len(m.present)
+}
+
+// knocks says whether this tick is one at which a newcomer knocks: every other one, and where there are many, as often as it takes to be heard
+// several times in a budget.
+func (m *Machine) knocks() bool {
+	every := time.Duration(2)
+	if len(m.present) > 4*deciders {
+		every = max(every, m.budget/8/m.policy.Heartbeat)
+	}
+	return m.tick.count%uint64(every) == 0
 }
 
 // knocked notes a newcomer, and tells it of a view that it does not know, or that the one that it knows lives.
 func (m *Machine) knocked(from protocol.Name, b *knock) {
 	if b.Epoch < m.rec.Epoch {
 		m.tell(from)
-	} else if m.phase == member && m.rec.rank(from) < 0 {
+	} else if m.phase == member && m.rankOf(from) < 0 {
 		m.send(from, &beat{m.rec.Epoch, answer})
+	}
+	if m.rankOf(from) >= 0 {
+		return // it is let in
 	}
 	p := m.presence(from)
 	if p == nil {
@@ -65,11 +101,11 @@ func (m *Machine) found() {
 	for i := range m.present {
 		p := &m.present[i]
 		self := same(p.Name, m.self.Name)
-		if p.rev == 0 || !self && (!p.knock || m.now-p.heard > m.budget) || len(next.Members) == m.policy.MaxWorkers || m.younger(p) {
+		if !m.came(p) || len(next.Members) == m.policy.MaxWorkers || m.younger(p) {
 			continue
 		}
-		if len(next.Members) == 0 && !self {
-			return // its part
+		if len(next.Members) == 0 && (!self || m.come() < need) {
+			return // its part; or its time is not yet come, for most of the while in which very many do
 		}
 		next.Members = append(next.Members, p.Member)
 	}
@@ -93,6 +129,22 @@ func (m *Machine) found() {
 	m.write(next)
 }
 
+// came says whether p is this process, or a newcomer that it hears.
+func (m *Machine) came(p *presentState) bool {
+	return p.rev > 0 && (same(p.Name, m.self.Name) || p.knock && m.now-p.heard <= m.budget)
+}
+
+// come counts them.
+func (m *Machine) come() int {
+	n := 0
+	for i := range m.present {
+		if m.came(&m.present[i]) {
+			n++
+		}
+	}
+	return n
+}
+
 // byName orders those who found a view: by role, then as numbers where the IDs are such. Which half of a group may go on depends on who
 // has its lowest rank, and that should not depend on who started a moment sooner.
 func byName(a, b Member) int {
@@ -103,8 +155,7 @@ func byName(a, b Member) int {
 func (m *Machine) younger(p *presentState) bool {
 	for i := range m.present {
 		q := &m.present[i]
-		if q.Name.ID == p.Name.ID && q.Name.Role == p.Name.Role && q.Name.Incarnation > p.Name.Incarnation && q.rev > 0 &&
-			(same(q.Name, m.self.Name) || q.knock && m.now-q.heard <= m.budget) {
+		if q.Name.ID == p.Name.ID && q.Name.Role == p.Name.Role && q.Name.Incarnation > p.Name.Incarnation && m.came(q) {
 			return true
 		}
 	}

@@ -11,10 +11,10 @@ import (
 
 // A Machine is the membership protocol at one process. Join runs one over a stream and a Meta; the simulator runs it as it is.
 //
-// It begins as a newcomer: a lease, its presence under it, knocks at everyone's door. The members' lowest rank admits it in the next
-// view; where there are no members, the newcomer whose presence is oldest founds the view. A member sends a beat to its three watchers,
-// judges those whom it watches itself (detect.go), and takes part in changes of the view (change.go, with newcomers.go, proof.go and
-// succession.go). What it decides it reports: Installed, Convicted, MetaAway, Ended.
+// It begins as a newcomer: a lease, its presence under it, knocks at the doors of who may decide about it. The members' lowest rank admits
+// it in the next view; where there are no members, the newcomer whose presence is oldest founds the view. A member sends a beat to its three
+// watchers, judges those whom it watches itself (detect.go), and takes part in changes of the view (change.go, with newcomers.go, proof.go
+// and succession.go). What it decides it reports: Installed, Convicted, MetaAway, Ended.
 type Machine struct {
 	self   Member
 	policy Policy
@@ -23,11 +23,12 @@ type Machine struct {
 	out    []protocol.Command // of this Step
 
 	phase phase
-	rec   *record // of the last view known; never nil
-	rev   int64   // of its key
-	fresh bool    // the store's record has been seen: Epoch 0 means that there is none
-	rank  int     // in rec; -1: none
-	peers []peer  // by rank; peers[rank] is oneself
+	rec   *record               // of the last view known; never nil
+	rev   int64                 // of its key
+	fresh bool                  // the store's record has been seen: Epoch 0 means that there is none
+	rank  int                   // in rec; -1: none
+	ranks map[protocol.Name]int // of its members
+	peers []peer                // by rank; peers[rank] is oneself
 
 	present []presentState // everyone's presence, by revision; newcomers and members
 	flapped []flapState
@@ -192,7 +193,7 @@ func (m *Machine) Step(now time.Duration, in protocol.Event) []protocol.Command 
 
 // Heard says that a carrier or the transport had a sign of life from a peer at that time: any byte counts.
 func (m *Machine) Heard(n protocol.Name, at time.Duration) {
-	if r := m.rec.rank(n); r >= 0 && at > m.peers[r].heard {
+	if r := m.rankOf(n); r >= 0 && at > m.peers[r].heard {
 		m.sign(r, at)
 	}
 }
@@ -237,11 +238,11 @@ func (m *Machine) ticked() {
 		if m.tick.count%6 == 0 {
 			m.accuse()
 		}
-	} else if m.tick.count%2 == 0 {
+	} else if m.knocks() {
 		m.knock()
 	}
 	for len(m.past) > 0 && m.now-m.past[0].at >= pastAfter {
-		if n := m.past[0].name; m.rec.rank(n) < 0 {
+		if n := m.past[0].name; m.rankOf(n) < 0 {
 			m.report(Past{n})
 		}
 		m.past = m.past[1:]

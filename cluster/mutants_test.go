@@ -56,7 +56,7 @@ var mutants = []mutant{
 	},
 	{
 		"never-knocks", "a newcomer knocks once: if nobody hears it then, it waits for ever", "machine.go",
-		"\t} else if m.tick.count%2 == 0 {\n\t\tm.knock()\n",
+		"\t} else if m.knocks() {\n\t\tm.knock()\n",
 		"\t} else if m.tick.count == 2 {\n\t\tm.knock()\n",
 	},
 	{

@@ -11,6 +11,7 @@ import (
 type presentState struct {
 	presence
 	rev   int64
+	seen  time.Duration // when the store first told of it
 	heard time.Duration // when it last knocked, if it did
 	first time.Duration // when it first knocked
 	knock bool
@@ -36,7 +37,7 @@ func (m *Machine) newcomers(hurry bool) []protocol.Name {
 	youngest, oldest := time.Duration(-1), m.now
 	for i := range m.present {
 		p := &m.present[i]
-		if !p.knock || m.now-p.heard > m.budget || m.rec.rank(p.Name) >= 0 {
+		if !p.knock || m.now-p.heard > m.budget || m.rankOf(p.Name) >= 0 {
 			continue
 		}
 		if p.rev == 0 { // the watch is late

@@ -49,10 +49,11 @@ func (m *Machine) status() Status {
 		s.Members = append(s.Members, q)
 	}
 	s.Full = len(m.peers) >= m.policy.MaxWorkers || m.crowded(0)
+	doors := m.doors() // whoever is beyond need not knock here
 	for i := range m.present {
 		switch p := &m.present[i]; {
-		case p.rev == 0 || m.rec.rank(p.Name) >= 0:
-		case p.knock && m.now-p.heard <= m.policy.BudgetMax:
+		case p.rev == 0 || m.rankOf(p.Name) >= 0:
+		case i >= doors, p.knock && m.now-p.heard <= m.policy.BudgetMax:
 			s.Waiting = append(s.Waiting, p.Member)
 		case !same(p.Name, m.self.Name):
 			s.Unheard = append(s.Unheard, p.Member)

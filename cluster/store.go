@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -112,7 +111,7 @@ func (m *Machine) tickStore() {
 	if s.watch == 0 {
 		m.watchStore()
 	}
-	if s.away && m.now-s.fetched >= storeRetry { // to see that it is back
+	if s.away && m.now-s.fetched >= m.patience() { // to see that it is back
 		m.fetch()
 	}
 	if c := &m.change; s.away && c.pending && (c.put != nil || m.now < c.retry) && m.now-s.said >= time.Second {
@@ -130,13 +129,19 @@ func (m *Machine) appear(rev int64) {
 
 // fetch asks for the record of the view.
 func (m *Machine) fetch() {
-	if m.asking(fetching) && (!m.store.away || len(m.store.calls) > 20) {
+	if m.asking(fetching) && (!m.store.away || m.now-m.store.fetched < m.patience()) {
 		return // while the store is away, calls are sent that overtake those which wait for it in vain
 	}
 	if m.now-m.store.fetched >= storeRetry/2 || m.store.fetched == 0 {
 		m.store.fetched = m.now
 		m.ask(fetching, protocol.MetaCall{Op: protocol.MetaGet, Key: m.keys.view()}).epoch = m.rec.Epoch
 	}
+}
+
+// patience is how long a call has before another overtakes it: the longer the store is away, the longer, since it may be so many calls of so
+// many processes that it is busy with.
+func (m *Machine) patience() time.Duration {
+	return min(max(storeRetry, (m.now-m.store.gone)/8), storeAnswers)
 }
 
 // mine is this process's own presence, if the store has it.
@@ -161,25 +166,29 @@ func (m *Machine) forgetPresence(n protocol.Name) {
 }
 
 // setPresence keeps the list in the order of revisions, which is the order in which processes came; those that are only known by
-// their knocks come last.
-func (m *Machine) setPresence(p presence, rev int64) {
-	if was := m.presence(p.Name); was != nil {
-		was.presence, was.rev = p, rev
-	} else if len(m.present) < 4*MaxWorkers {
-		m.present = append(m.present, presentState{presence: p, rev: rev})
+// their knocks come last. It returns where p is in it.
+func (m *Machine) setPresence(p presence, rev int64) (at int) {
+	is := presentState{seen: m.now}
+	if i := slices.IndexFunc(m.present, func(q presentState) bool { return same(q.Name, p.Name) }); i >= 0 {
+		is = m.present[i]
+		m.present = slices.Delete(m.present, i, i+1)
 	}
-	slices.SortStableFunc(m.present, func(a, b presentState) int {
-		if (a.rev == 0) != (b.rev == 0) {
-			return cmp.Compare(b.rev, a.rev)
-		}
-		return cmp.Compare(a.rev, b.rev)
-	})
+	if is.presence, is.rev = p, rev; len(m.present) < 4*MaxWorkers {
+		at, _ = slices.BinarySearchFunc(m.present, rev, func(q presentState, rev int64) int {
+			if q.rev == 0 || q.rev > rev {
+				return 1
+			}
+			return -1
+		})
+		m.present = slices.Insert(m.present, at, is)
+	}
 	if !same(p.Name, m.self.Name) {
 		m.report(Located{p.Name, p.Addr})
 	}
-	if r := m.rec.rank(p.Name); r >= 0 {
+	if r := m.rankOf(p.Name); r >= 0 {
 		m.peers[r].Addr = p.Addr
 	}
+	return at
 }
 
 // Located says where a process of the group is.
@@ -316,7 +325,7 @@ func (m *Machine) saw(in protocol.MetaReply) {
 	key := in.KV.Key
 	switch {
 	case key == m.keys.view():
-		if in.KV.Value == nil {
+		if in.KV.Value == nil || in.KV.Rev == m.rev {
 			return
 		}
 		rec, err := decodeRecord(in.KV.Value)
@@ -331,8 +340,8 @@ func (m *Machine) saw(in protocol.MetaReply) {
 		}
 	default:
 		if p, err := decodePresence(in.KV.Value); err == nil && !same(p.Name, m.self.Name) {
-			m.setPresence(p, in.KV.Rev)
-			if mine := m.mine(); m.phase == joining && mine != nil && in.KV.Rev < mine.rev { // the watch is late: it was there for the first knock
+			at := m.setPresence(p, in.KV.Rev)
+			if mine := m.mine(); m.phase == joining && mine != nil && in.KV.Rev < mine.rev && at < m.doors() { // the watch is late: it was there for the first knock
 				m.send(p.Name, &knock{m.rec.Epoch})
 			}
 		}

@@ -84,7 +84,7 @@ func (m *Machine) put(c storeCall, rev int64, conflict bool) {
 	b := &announcement{next, rev}
 	m.flood(b, -1)
 	for _, n := range next.Members {
-		if m.rec.rank(n.Name) < 0 && !same(n.Name, m.self.Name) {
+		if m.rankOf(n.Name) < 0 && !same(n.Name, m.self.Name) {
 			m.send(n.Name, b)
 		}
 	}
@@ -109,13 +109,17 @@ func (m *Machine) learn(rec *record, rev int64) {
 			"view %d has a member of that name and incarnation already; a process that starts again has a higher one", rec.Epoch)})
 		return
 	}
-	was, peers := m.rec, m.peers
+	was, peers := m.ranks, m.peers
 	m.rec, m.rev, m.fresh = rec, rev, true
-	m.rank = rec.rank(m.self.Name)
+	m.ranks = make(map[protocol.Name]int, len(rec.Members))
+	for r, p := range slices.Backward(rec.Members) { // of a name that is there twice, the lower one
+		m.ranks[p.Name] = r
+	}
+	m.rank = m.rankOf(m.self.Name)
 	m.peers = make([]peer, len(rec.Members))
 	for r := range m.peers {
 		p := &m.peers[r]
-		if o := was.rank(rec.Members[r].Name); o >= 0 {
+		if o, known := was[rec.Members[r].Name]; known {
 			*p = peers[o]
 			if !p.how.proof() {
 				p.how, p.why = fine, ""
@@ -130,8 +134,8 @@ func (m *Machine) learn(rec *record, rev int64) {
 		}
 	}
 	for i := range m.present { // who knocked and was let in is no newcomer any more, also when it has left since
-		if p := &m.present[i]; rec.rank(p.Name) >= 0 || was.rank(p.Name) >= 0 {
-			p.knock = false
+		if _, in := was[m.present[i].Name]; in || m.rankOf(m.present[i].Name) >= 0 {
+			m.present[i].knock = false
 		}
 	}
 	m.change = changeState{rounds: m.change.rounds}
@@ -142,7 +146,7 @@ func (m *Machine) learn(rec *record, rev int64) {
 	}
 	m.flapped = slices.DeleteFunc(m.flapped, func(f flapState) bool { return rec.flaps(f.role, f.id) == 0 }) // nobody asks for it
 	for r := range peers {
-		if n := peers[r].Name; rec.rank(n) < 0 && len(m.past) < 4*MaxWorkers {
+		if n := peers[r].Name; m.rankOf(n) < 0 && len(m.past) < 4*MaxWorkers {
 			m.past = append(m.past, strangerState{n, m.now})
 		}
 	}
@@ -163,6 +167,14 @@ func (m *Machine) learn(rec *record, rev int64) {
 	}
 	m.report(Installed{v, rec.By})
 	m.beat()
+}
+
+// rankOf is the rank of n in the view in force, or -1: each message asks for it.
+func (m *Machine) rankOf(n protocol.Name) int {
+	if r, in := m.ranks[n]; in {
+		return r
+	}
+	return -1
 }
 
 func (m *Machine) lost(n protocol.Name) {
