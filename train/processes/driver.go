@@ -107,8 +107,9 @@ type part struct {
 	report   []byte             // so far
 	result   *result
 	gone     bool
-	quiet    int  // ticks of the driver since it said something
-	cut      bool // the link to it is lost
+	heard    time.Time // by the transport, at the last tick
+	quiet    int       // ticks of the driver since it said something
+	cut      bool      // the link to it is lost
 	receiver *relay.Receiver
 }
 
@@ -307,6 +308,7 @@ func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Even
 		case i := <-exits:
 			d.exited(running, d.workers[i])
 		case <-tick.C:
+			d.attend()
 			d.listen()
 		case <-interrupt:
 			interrupt = nil

@@ -1,6 +1,7 @@
 package processes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -396,5 +397,63 @@ func TestFailed(t *testing.T) {
 		if r.failed(err); r.Fault != c.fault || r.Lost != c.lost || (r.Error == "") != (err == nil) {
 			t.Errorf("%v: fault %d of %q, %q", err, r.Fault, r.Lost, r.Error)
 		}
+	}
+}
+
+// TestUnreadIsAlive: a worker whose signs of life wait to be read, as this process has much else to do, is not taken for silent.
+func TestUnreadIsAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := transport.NewMemory()
+		var driver string
+		open := func(n transport.Name) transport.Stream {
+			port, err := network.Open(t.Context(), n, transport.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = port.Close() })
+			driver = cmp.Or(driver, port.Addr())
+			if err := port.Know(transport.Name{ID: "driver"}, driver); err != nil {
+				t.Fatal(err)
+			}
+			s, err := port.Stream(jobStream, transport.StreamOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		d := &Driver{Workers: 2, Silence: 20 * time.Second, Log: slog.New(slog.DiscardHandler), stream: open(transport.Name{ID: "driver"})}
+		for i := range d.Workers {
+			p, _ := launch.NewProcess("worker", func(os.Signal) error { return nil })
+			d.workers = append(d.workers, &part{index: i, name: transport.Name{Role: "worker", ID: fmt.Sprint(i)}, process: p, hello: true})
+		}
+		speaks := open(d.workers[0].name)
+		for range 2 * quietTicks {
+			time.Sleep(d.tick())
+			if err := speaks.Send(t.Context(), d.stream.Self(), transport.Frame{Kind: kindAlive, Priority: transport.Control}); err != nil {
+				t.Fatal(err)
+			}
+			d.attend()
+			d.listen()
+		}
+		if d.workers[0].quiet > 1 || d.lost == nil || d.lost.Index != 1 {
+			t.Errorf("the first is quiet for %d ticks; lost is %v, want the second", d.workers[0].quiet, d.lost)
+		}
+	})
+}
+
+// TestSilentThread: of a worker that is a thread of this very process it is not said that it was stopped, or that its machine is gone.
+func TestSilentThread(t *testing.T) {
+	threads := launch.NewGoroutines(func(ctx context.Context, _ launch.Child) error {
+		<-ctx.Done()
+		return nil
+	})
+	defer threads.Close()
+	p, err := threads.Start(t.Context(), launch.Spec{Name: "worker/0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Driver{Silence: time.Second}
+	if s := d.silent(&part{process: p}); !strings.Contains(s, "thread of this process") || strings.Contains(s, "stopped") {
+		t.Error(s)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -117,6 +118,15 @@ const lostWait = 8 * aliveEvery
 // tick is how often listen is called.
 func (d *Driver) tick() time.Duration { return max(d.Silence/quietTicks, time.Millisecond) }
 
+// attend notes who was heard since the last tick: what came and was not read yet, since this process has much to do, is a sign of life too.
+func (d *Driver) attend() {
+	for _, p := range d.workers {
+		if at := d.stream.Heard(p.name); !at.Equal(p.heard) {
+			p.heard, p.quiet = at, 0
+		}
+	}
+}
+
 // listen finds who has said nothing for too long: a process that is stopped, or hangs. The group of members finds it too, and sooner,
 // but only once all have joined it; what it found, others say.
 func (d *Driver) listen() {
@@ -134,7 +144,7 @@ func (d *Driver) listen() {
 		if d.lost == nil {
 			d.lost = &WorkerError{
 				Index: p.index, Name: p.title(), Lost: true, Step: d.stepOf(p),
-				Text: fmt.Sprintf("process %d on %s has said nothing for %v: it was stopped, or its machine is gone", p.pid, p.host, d.Silence),
+				Text: d.silent(p),
 			}
 		}
 		if d.lost.Index == p.index {
@@ -144,6 +154,15 @@ func (d *Driver) listen() {
 			d.Log.Warn("not killed", "process", p.title(), "error", err)
 		}
 	}
+}
+
+// silent says what it means that p has said nothing for so long.
+func (d *Driver) silent(p *part) string {
+	if p.process.PID() == os.Getpid() { // a goroutine: it was not stopped alone
+		return fmt.Sprintf("it is a thread of this process (%d), and has said nothing for %v: it hangs, or this machine has too much to do; "+
+			"fewer workers may help", p.pid, d.Silence)
+	}
+	return fmt.Sprintf("process %d on %s has said nothing for %v: it was stopped, or its machine is gone", p.pid, p.host, d.Silence)
 }
 
 // stop tells the workers to end, once.
