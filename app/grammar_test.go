@@ -45,17 +45,23 @@ func TestNoneOfSomething(t *testing.T) {
 	if err != nil || amounts < 10 {
 		t.Errorf("%d flags say how many: %v", amounts, err)
 	}
-	for _, flag := range []string{"--every", "--accumulate", "--checkpoint-every", "--threads", "--clocks", "--steps-per-round"} {
-		whole := func(n string) string {
-			return fmt.Sprintf("want a whole number from 1 to 9007199254740992, such as 1000, 1e6 or 2^20; found %q", n)
+	whole := func(n string) string {
+		return fmt.Sprintf("want a whole number from 1 to 9007199254740992, such as 1000, 1e6 or 2^20; found %q", n)
+	}
+	for n, want := range map[string]string{
+		"0": "want 1 or more, found 0", "-1": "want 1 or more, found -1",
+		"1.5": whole("1.5"), "many": whole("many"), "10x": whole("10x"), "-1.5": whole("-1.5"),
+		"9007199254740993": whole("9007199254740993"), "99999999999999999999": whole("99999999999999999999"), "1e30": whole("1e30"),
+	} {
+		var a amount
+		if err := a.UnmarshalText([]byte(n)); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", n, err, want)
 		}
-		for n, want := range map[string]string{
-			"0": "want 1 or more, found 0", "-1": "want 1 or more, found -1",
-			"1.5": whole("1.5"), "many": whole("many"), "10x": whole("10x"), "-1.5": whole("-1.5"),
-			"9007199254740993": whole("9007199254740993"), "99999999999999999999": whole("99999999999999999999"), "1e30": whole("1e30"),
-		} {
+	}
+	for _, flag := range []string{"--every", "--accumulate", "--checkpoint-every", "--threads", "--clocks", "--steps-per-round"} {
+		for n, want := range map[string]string{"0": "want 1 or more, found 0 ", "1.5": whole("1.5")} {
 			got := runIn(t, t.TempDir(), "train", "softmax", flag, n)
-			if want := "trivium: " + flag + ": " + want + " "; got.code != Misused || !strings.HasPrefix(got.err, want) {
+			if want := "trivium: " + flag + ": " + want; got.code != Misused || !strings.HasPrefix(got.err, want) {
 				t.Errorf("%s %s: exits with %d: %s", flag, n, got.code, got.err)
 			}
 		}
