@@ -292,6 +292,7 @@ func describeSplits(ctx context.Context, s *Splits) (*Description, error) {
 			continue
 		}
 		d.Rows += ds.Rows()
+		row := int64(0)
 		for b, err := range Batches(ctx, ds, BatchOptions{Batch: blockRows}) {
 			if err != nil {
 				return d, err
@@ -310,9 +311,15 @@ func describeSplits(ctx context.Context, s *Splits) (*Description, error) {
 				}
 				d.Cells += int64(b.Rows) * int64(in.RowLen())
 			}
-			for _, c := range b.Labels.Class {
-				classes[c]++
+			if schema.Labels.Kind == trivium.Class {
+				if err := checkClasses(b, row, len(classes)); err != nil {
+					return d, err
+				}
+				for _, c := range b.Labels.Class {
+					classes[c]++
+				}
 			}
+			row += int64(b.Rows)
 		}
 	}
 	for i := range schema.Inputs {

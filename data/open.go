@@ -64,13 +64,6 @@ func (s *Splits) Schema() trivium.Schema {
 	return trivium.Schema{}
 }
 
-// A Source makes the data sets of a job: a generator, or a program's own reader. Rows that it returns as Train are cut further if the
-// job asks for that, and, where it returns no others and the job says nothing, the last fifth of them is for testing.
-type Source func(ctx context.Context, d trivium.Data) (*Splits, error)
-
-// Sources are the sources that a job may name.
-type Sources map[string]Source
-
 // Generators returns the sources that need no file: digits, logistic and adult.
 func Generators() Sources {
 	sources := Sources{}
@@ -183,27 +176,6 @@ func checkCounts(d *trivium.Data) error {
 		}
 	}
 	return nil
-}
-
-// checked is a program's own source whose rows in memory are looked at before anything walks them.
-func checked(source Source) Source {
-	return func(ctx context.Context, d trivium.Data) (*Splits, error) {
-		s, err := source(ctx, d)
-		if err != nil || s == nil {
-			return s, err
-		}
-		for _, p := range []struct {
-			name string
-			rows Dataset
-		}{{"train", s.Train}, {"valid", s.Valid}, {"test", s.Test}} {
-			if m, ok := p.rows.(*memory); ok {
-				if err := m.validate(); err != nil {
-					return nil, errors.Join(fault("", "the source %q: its %s rows: %v", d.Source, p.name, err), s.Close())
-				}
-			}
-		}
-		return s, nil
-	}
 }
 
 func openSource(ctx context.Context, source Source, d trivium.Data, o Options) (*Splits, error) {
@@ -439,9 +411,13 @@ func finish(ctx context.Context, s *Splits, d trivium.Data, o Options) error {
 	if err := s.checkLabels(); err != nil && !o.Unlabelled {
 		return err
 	}
-	if o.Transform != nil && len(o.Transform.Schema.Inputs) == 1 && len(schema.Inputs) == 1 {
-		if got, want := schema.Inputs[0], o.Transform.Schema.Inputs[0]; fmt.Sprint(got) != fmt.Sprint(want) {
-			return fault(d.Source, "its rows are %v of shape %v; the model was made for %v of shape %v", got.Form, got.Shape, want.Form, want.Shape)
+	if o.Transform != nil && len(o.Transform.Schema.Inputs) > 0 && len(schema.Inputs) > 0 {
+		want := o.Transform.Schema
+		if o.Unlabelled || schema.Labels.Kind != want.Labels.Kind { // a measure may take others, such as numbers for two classes, or says why not
+			want.Labels = trivium.LabelSpec{}
+		}
+		if err := unlike(schema, want, "the model was made for"); err != nil {
+			return fault(d.Source, "%v", err)
 		}
 	}
 	weighed := s.Train != nil && !o.Unlabelled && (d.ClassWeight != "" || len(s.Transform.Label.Weights) > 0)

@@ -344,3 +344,52 @@ func TestOpenOwnContradicts(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenOwnUnlike: splits that a program's own source made are of one schema, or an error says which is not; so are those of another source that a
+// model is measured on.
+func TestOpenOwnUnlike(t *testing.T) {
+	rows := func(name string, columns int, kind trivium.LabelKind, classes int) Dataset {
+		s := trivium.Schema{Inputs: []trivium.InputSpec{{Name: name, Shape: []int{columns}}}, Labels: trivium.LabelSpec{Kind: kind, Width: classes}}
+		b := trivium.Batch{Rows: 2, Inputs: []trivium.Input{{Name: name, Shape: []int{columns}, Values: make([]float32, 2*columns)}}}
+		b.Labels = trivium.Labels{Kind: kind, Width: classes, Class: []int32{0, int32(classes) - 1}, Real: make([]float32, 2*classes)}
+		return Memory(s, b)
+	}
+	train := rows("x", 4, trivium.Class, 3)
+	for _, c := range []struct {
+		other      Dataset
+		what, want string
+	}{
+		{rows("x", 5, trivium.Class, 3), `the inputs are "x", dense of shape [5]; `, `"x", dense of shape [4]`},
+		{rows("y", 4, trivium.Class, 3), `the inputs are "y", dense of shape [4]; `, `"x", dense of shape [4]`},
+		{rows("x", 4, trivium.Class, 5), "the labels are class of width 5; ", "class of width 3"},
+		{streamed{rows("x", 4, trivium.Class, 5)}, "the labels are class of width 5; ", "class of width 3"},
+	} {
+		own := Sources{"mine": func(context.Context, trivium.Data) (*Splits, error) { return &Splits{Train: train, Test: c.other}, nil }}
+		_, err := Open(t.Context(), trivium.Data{Source: "mine"}, Options{Sources: own})
+		if _, ok := errors.AsType[*Error](err); !ok || err.Error() != `data: the source "mine": its test rows: `+c.what+"the train rows have "+c.want {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		own["mine"] = func(context.Context, trivium.Data) (*Splits, error) { return &Splits{Test: c.other}, nil }
+		_, err = Open(t.Context(), trivium.Data{Source: "mine"}, Options{Sources: own, Transform: readyTransform("mine", train.Schema())})
+		if _, ok := errors.AsType[*Error](err); !ok || err.Error() != "data: mine: "+c.what+"the model was made for "+c.want {
+			t.Errorf("%s, measured: %v", c.what, err)
+		}
+	}
+	for _, labels := range []struct {
+		kind  trivium.LabelKind
+		width int
+	}{{trivium.Class, 5}, {trivium.NoLabel, 0}} { // predictions ask for none
+		own := Sources{"mine": func(context.Context, trivium.Data) (*Splits, error) {
+			return &Splits{Test: rows("x", 4, labels.kind, labels.width)}, nil
+		}}
+		if _, err := Open(t.Context(), trivium.Data{Source: "mine"}, Options{Sources: own, Transform: readyTransform("mine", train.Schema()), Unlabelled: true}); err != nil {
+			t.Errorf("labels of kind %v: %v", labels.kind, err)
+		}
+	}
+	liar := streamed{rows("x", 4, trivium.Class, 3)}
+	liar.Dataset.(*memory).all.Labels.Class = []int32{0, 3}
+	own := Sources{"mine": func(context.Context, trivium.Data) (*Splits, error) { return &Splits{Train: liar, Test: train}, nil }}
+	if _, err := Describe(t.Context(), trivium.Data{Source: "mine"}, Options{Sources: own}); err == nil || !strings.Contains(err.Error(), "row 1: class 3 is outside 0 to 2") {
+		t.Errorf("a class that is none, described: %v", err)
+	}
+}
