@@ -18,7 +18,7 @@ type Description struct {
 	Kind       string              `json:"kind"` // table, sparse, array
 	Rows       int64               `json:"rows"`
 	Shape      []int               `json:"shape"`             // of a row: columns, or an array's extents
-	Cells      int64               `json:"cells"`             // rows × columns
+	Cells      int64               `json:"cells"`             // rows × columns; of ragged rows the numbers that there are, and no ids
 	Nonzero    int64               `json:"nonzero"`           // cells that are neither zero nor missing; text counts
 	Incomplete int64               `json:"incomplete_rows"`   // rows of a table in which a cell is missing, the label's and the weight's too
 	Mistaken   int64               `json:"mistaken_rows"`     // rows of a table in which a cell has no value by a mistake, or is not there
@@ -299,9 +299,16 @@ func describeSplits(ctx context.Context, s *Splits) (*Description, error) {
 			}
 			for i := range b.Inputs {
 				in := &b.Inputs[i]
-				values := in.Values
-				if in.Form == trivium.CSR {
+				values, cells := in.Values, int64(b.Rows)*int64(in.RowLen())
+				switch {
+				case in.Form == trivium.CSR:
 					values = values[in.Ptr[0]:in.Ptr[b.Rows]]
+				case in.Form == trivium.Ragged && values == nil: // ids, of which none is a number
+					cells = 0
+				case in.Form == trivium.Ragged:
+					n := int64(in.RowLen())
+					values = values[in.Ptr[0]*n : in.Ptr[b.Rows]*n]
+					cells = int64(len(values))
 				}
 				for _, v := range values {
 					all.one(float64(v))
@@ -309,7 +316,7 @@ func describeSplits(ctx context.Context, s *Splits) (*Description, error) {
 						d.Nonzero++
 					}
 				}
-				d.Cells += int64(b.Rows) * int64(in.RowLen())
+				d.Cells += cells
 			}
 			if schema.Labels.Kind == trivium.Class {
 				if err := checkClasses(b, row, len(classes)); err != nil {

@@ -235,6 +235,37 @@ func TestDescribeArraysAndGenerated(t *testing.T) {
 	}
 }
 
+// TestDescribeRagged: of ragged rows each number is counted once, in however many batches they are read, and ids are no numbers.
+func TestDescribeRagged(t *testing.T) {
+	const rows = 3 * blockRows
+	words := trivium.Input{Name: "words", Form: trivium.Ragged, Shape: []int{2}, Ptr: []int64{0}}
+	for i := range rows { // of 0 to 2 elements, each (0, i)
+		for range i % 3 {
+			words.Values = append(words.Values, 0, float32(i))
+		}
+		words.Ptr = append(words.Ptr, int64(len(words.Values)/2))
+	}
+	ids := trivium.Input{Name: "ids", Form: trivium.Ragged, Index: make([]int32, len(words.Values)/2), Ptr: words.Ptr}
+	both := words
+	both.Index = ids.Index
+	for _, c := range []struct {
+		in    trivium.Input
+		cells int64
+		max   float64
+	}{{words, 2 * rows, rows - 1}, {both, 2 * rows, rows - 1}, {ids, 0, 0}} {
+		schema := trivium.Schema{Inputs: []trivium.InputSpec{{Name: c.in.Name, Form: c.in.Form, Shape: c.in.Shape}}}
+		ds := Memory(schema, trivium.Batch{Rows: rows, Inputs: []trivium.Input{c.in}})
+		own := Sources{"mine": func(context.Context, trivium.Data) (*Splits, error) { return &Splits{Train: ds}, nil }}
+		d, err := Describe(t.Context(), trivium.Data{Source: "mine"}, Options{Sources: own})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x := d.Columns[0]; d.Cells != c.cells || d.Nonzero != c.cells/2 || x.Count != c.cells || x.Max != c.max || d.Sparsity() != float64(min(c.cells, 1))/2 {
+			t.Errorf("%s: %d cells, %d of them not 0, %.3f of them 0; %+v", c.in.Name, d.Cells, d.Nonzero, d.Sparsity(), x)
+		}
+	}
+}
+
 // TestDescribeDrop: the classes of a table are those that its model would have: where --missing drop leaves rows out, those of the rows that stay.
 func TestDescribeDrop(t *testing.T) {
 	for want, text := range map[string]string{
