@@ -89,7 +89,10 @@ func (m line) Loss(b trivium.Batch, scores []float32) (loss, weight float64, err
 }
 
 // points are rows of 2x + 1, half too low or half too high.
-func points(context.Context, trivium.Data) (*data.Splits, error) {
+func points(_ context.Context, d trivium.Data) (*data.Splits, error) {
+	if err := data.RefuseSettings(d); err != nil { // such as --scale, which would do nothing here
+		return nil, err
+	}
 	b := trivium.Batch{Rows: 200, Inputs: []trivium.Input{{Name: "x", Shape: []int{1}}}, Labels: trivium.Labels{Kind: trivium.Real, Width: 1}}
 	for i := range b.Rows {
 		x, off := float32(i%20)/10, float32(i/20%2)-0.5

@@ -149,7 +149,11 @@ func Open(ctx context.Context, d trivium.Data, o Options) (*Splits, error) {
 		}
 		s, err = openSource(ctx, checked(own), d, o)
 	} else if generate, ok := generators()[name]; ok {
-		if err := refuseTableSettings(name, &d); err != nil {
+		used := []string{"rows"}
+		if name == "logistic" {
+			used = append(used, "columns")
+		}
+		if err := RefuseSettings(d, used...); err != nil {
 			return nil, err
 		}
 		s, err = openSource(ctx, func(ctx context.Context, d trivium.Data) (*Splits, error) { return generate(ctx, d, o.Walk != nil) }, d, o)

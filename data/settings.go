@@ -1,7 +1,9 @@
 package data
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/trivium-ml/trivium"
 )
@@ -68,14 +70,19 @@ func tableSettings(d *trivium.Data) []namedSetting {
 	}
 }
 
-// refuseTableSettings reports settings that generated data has no use for, rather than pass over them.
-func refuseTableSettings(name string, d *trivium.Data) error {
+// RefuseSettings refuses the settings of d that say how a file is read or how many rows are generated, but for those that are used, by their names in a
+// job: a Source calls it first, so that none of them is passed over in silence.
+func RefuseSettings(d trivium.Data, used ...string) error {
 	var errs []error
-	for _, f := range append(tableSettings(d), namedSetting{"format", d.Format != ""}, namedSetting{"hash", d.Hash != 0},
-		namedSetting{"scale", d.Scale != "" && d.Scale != "none"}, namedSetting{"columns", d.Columns != 0 && name != "logistic"}) {
-		if f.set {
-			errs = append(errs, setting(f.name, "it says how a file is read, and the source %q is generated", name))
+	name := cmp.Or(d.Source, "digits")
+	for _, f := range append(tableSettings(&d), namedSetting{"format", d.Format != ""}, namedSetting{"hash", d.Hash != 0},
+		namedSetting{"scale", d.Scale != "" && d.Scale != "none"}, namedSetting{"columns", d.Columns != 0}) {
+		if f.set && !slices.Contains(used, f.name) {
+			errs = append(errs, setting(f.name, "it says how a file is read, and the source %q is none", name))
 		}
+	}
+	if d.Rows != 0 && !slices.Contains(used, "rows") {
+		errs = append(errs, setting("rows", "the source %q does not make as many as it is asked for; take a range, such as --train 0:%d", name, d.Rows))
 	}
 	return errors.Join(errs...)
 }

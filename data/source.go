@@ -12,6 +12,7 @@ import (
 
 // A Source makes the data sets of a job: a generator, or a program's own reader. Rows that it returns as Train are cut further if the
 // job asks for that, and, where it returns no others and the job says nothing, the last fifth of them is for testing. All splits are of one schema.
+// Settings of d that it has no use for are its to refuse: see RefuseSettings.
 type Source func(ctx context.Context, d trivium.Data) (*Splits, error)
 
 // Sources are the sources that a job may name.

@@ -212,7 +212,7 @@ func TestSettingsOfOtherKinds(t *testing.T) {
 		{trivium.Data{Source: csv, Hash: 8}, "no column is named categorical"},
 		{trivium.Data{Source: csv, Format: "arff"}, "no format"},
 		{trivium.Data{Source: dir, Label: "y"}, "holds arrays"},
-		{trivium.Data{Source: "adult", Columns: 5}, "is generated"},
+		{trivium.Data{Source: "adult", Columns: 5}, `columns: it says how a file is read, and the source "adult" is none`},
 		{trivium.Data{Rows: 20, Classes: 3}, "classes: 3 are declared, and the labels of digits are 10 classes"},
 		{trivium.Data{Source: "logistic", Rows: 20, Classes: 3}, "3 are declared"},
 		{trivium.Data{Source: dir, ClassWeight: "balance"}, "want balanced or name=weight"},
@@ -222,6 +222,29 @@ func TestSettingsOfOtherKinds(t *testing.T) {
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.d, err, c.want)
 		}
+	}
+}
+
+// TestRefuseSettings: a source of a program's own refuses each setting about files, and rows, unless it has a use for it.
+func TestRefuseSettings(t *testing.T) {
+	all := trivium.Data{
+		Source: "mine", Train: "0:8", Classes: 2, ClassWeight: "balanced", Order: "index", // which are heeded for it
+		Format: "csv", Rows: 9, Columns: 3, Label: "y", Drop: []string{"a"}, Categorical: []string{"b"}, Hash: 8, Missing: "drop", Scale: "standard", Weight: "w",
+	}
+	names := []string{"label", "drop", "categorical", "missing", "weight", "format", "hash", "scale", "columns", "rows"}
+	err := RefuseSettings(all)
+	for i, name := range names {
+		if !strings.Contains(fmt.Sprint(err), "data: "+name+": ") {
+			t.Errorf("%s is not refused: %v", name, err)
+		}
+		var e *Error
+		err := RefuseSettings(all, append(names[:i:i], names[i+1:]...)...)
+		if !errors.As(err, &e) || e.Field != name || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), `the source "mine"`) {
+			t.Errorf("all but %s are used: %v", name, err)
+		}
+	}
+	if err := errors.Join(RefuseSettings(all, names...), RefuseSettings(trivium.Data{Missing: "error", Scale: "none"})); err != nil {
+		t.Error(err)
 	}
 }
 

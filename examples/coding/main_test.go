@@ -8,11 +8,13 @@ import (
 	"github.com/trivium-ml/trivium/data"
 )
 
-// TestWeightRefused: rows that are generated have no column of weights, and a run that asks for one is told so.
-func TestWeightRefused(t *testing.T) {
-	_, err := atoms(t.Context(), trivium.Data{Weight: "w"})
-	if e, ok := errors.AsType[*data.Error](err); !ok || e.Field != "weight" {
-		t.Errorf("%v, want an Error of data about the weight", err)
+// TestSettingsRefused: rows that are generated are read from no table, and a run that asks for a column of one, or for its scaling, is told so.
+func TestSettingsRefused(t *testing.T) {
+	for field, d := range map[string]trivium.Data{"weight": {Weight: "w"}, "scale": {Scale: "standard"}, "label": {Label: "2"}} {
+		_, err := atoms(t.Context(), d)
+		if e, ok := errors.AsType[*data.Error](err); !ok || e.Field != field {
+			t.Errorf("%v, want an Error of data about the %s", err, field)
+		}
 	}
 	s, err := atoms(t.Context(), trivium.Data{Rows: 20})
 	if err != nil || s.Train.Rows() != 20 {

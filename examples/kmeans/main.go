@@ -21,8 +21,8 @@ func main() {
 }
 
 func groups(_ context.Context, d trivium.Data) (*data.Splits, error) {
-	if d.Weight != "" {
-		return nil, &data.Error{Row: -1, Offset: -1, Field: "weight", Msg: "points that are generated have no columns, and all weigh the same"}
+	if err := data.RefuseSettings(d, "rows"); err != nil {
+		return nil, err
 	}
 	return &data.Splits{Train: kmeans.Groups(int(cmp.Or(d.Rows, 1000)), 1), Notes: []string{"data is generated: points in four groups"}}, nil
 }

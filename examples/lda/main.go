@@ -21,8 +21,8 @@ func main() {
 }
 
 func bars(_ context.Context, d trivium.Data) (*data.Splits, error) {
-	if d.Weight != "" {
-		return nil, &data.Error{Row: -1, Offset: -1, Field: "weight", Msg: "documents that are generated have no columns, and all weigh the same"}
+	if err := data.RefuseSettings(d, "rows"); err != nil {
+		return nil, err
 	}
 	return &data.Splits{Train: lda.Bars(int(cmp.Or(d.Rows, 1000)), 100, 1), Notes: []string{"data is generated: documents of 100 words, of topics that are bars of a 5×5 square"}}, nil
 }

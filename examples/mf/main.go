@@ -29,8 +29,8 @@ const file = "sample_movielens_ratings.txt" // user::item::rating::time, as Apac
 
 // movielens reads the sample from here or from beside the project; where there is none, it makes ratings of its shape.
 func movielens(_ context.Context, d trivium.Data) (*data.Splits, error) {
-	if d.Weight != "" {
-		return nil, &data.Error{Row: -1, Offset: -1, Field: "weight", Msg: "ratings have no columns, and all weigh the same"}
+	if err := data.RefuseSettings(d); err != nil {
+		return nil, err
 	}
 	for _, dir := range []string{".", "shared/data/mllib", "../shared/data/mllib", "../../shared/data/mllib"} {
 		f, err := os.Open(filepath.Join(dir, file))

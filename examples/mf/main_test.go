@@ -81,10 +81,12 @@ func TestMovielens(t *testing.T) {
 	}
 }
 
-// TestWeightRefused: ratings have no column of weights, and a run that asks for one is told so.
-func TestWeightRefused(t *testing.T) {
-	_, err := movielens(t.Context(), trivium.Data{Weight: "w"})
-	if e, ok := errors.AsType[*data.Error](err); !ok || e.Field != "weight" {
-		t.Errorf("%v, want an Error of data about the weight", err)
+// TestSettingsRefused: ratings are read from no table and are as many as there are, and a run that asks for a column of one, or for its scaling, is told so.
+func TestSettingsRefused(t *testing.T) {
+	for field, d := range map[string]trivium.Data{"weight": {Weight: "w"}, "scale": {Scale: "standard"}, "label": {Label: "2"}, "rows": {Rows: 200}} {
+		_, err := movielens(t.Context(), d)
+		if e, ok := errors.AsType[*data.Error](err); !ok || e.Field != field {
+			t.Errorf("%v, want an Error of data about the %s", err, field)
+		}
 	}
 }

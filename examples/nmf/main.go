@@ -21,8 +21,8 @@ func main() {
 }
 
 func blocks(_ context.Context, d trivium.Data) (*data.Splits, error) {
-	if d.Weight != "" {
-		return nil, &data.Error{Row: -1, Offset: -1, Field: "weight", Msg: "rows that are generated have no columns, and all weigh the same"}
+	if err := data.RefuseSettings(d, "rows"); err != nil {
+		return nil, err
 	}
 	return &data.Splits{Train: coding.Blocks(int(cmp.Or(d.Rows, 9))), Notes: []string{"data is generated: rows of a matrix of three blocks"}}, nil
 }

@@ -49,7 +49,10 @@ func (c circle) Grad(_ context.Context, p trivium.Params, b trivium.Batch, g tri
 	return loss, float64(b.Rows), nil
 }
 
-func rings(context.Context, trivium.Data) (*data.Splits, error) {
+func rings(_ context.Context, d trivium.Data) (*data.Splits, error) {
+	if err := data.RefuseSettings(d); err != nil { // such as --scale, which would do nothing here
+		return nil, err
+	}
 	b := trivium.Batch{Rows: 2000, Inputs: []trivium.Input{{Name: "x", Shape: []int{2}}}, Labels: trivium.Labels{Kind: trivium.Class, Width: 2}}
 	for i := range b.Rows { // one golden angle further each; class 1 lies outside
 		x := []float32{float32(math.Cos(float64(i)*2.39996)) * float32(1+i%2), float32(math.Sin(float64(i)*2.39996)) * float32(1+i%2)}
