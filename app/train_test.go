@@ -415,6 +415,11 @@ func TestWorseThanTheMean(t *testing.T) {
 	if r2, ok := result["test.r2"].(float64); !ok || r2 < 0.999 {
 		t.Errorf("as advised, test.r2 is %v", result["test.r2"])
 	}
+	write(t, dir, "a.libsvm", strings.Repeat("1e6 1:600\n3e6 1:2000\n5e6 1:3000\n", 100)) // it is no table, and would refuse to be scaled
+	got = runIn(t, dir, strings.Fields("train linear --data a.libsvm --epochs 1")...)
+	if got.code != Done || !strings.Contains(got.out, "what may help: another --rate, more --epochs, --optimizer lbfgs\n") {
+		t.Errorf("sparse rows: exits with %d, without the hint:\n%s%s", got.code, got.out, got.err)
+	}
 }
 
 // TestNothingToTrainOn: a source of test rows alone can be measured on, and training refuses it.

@@ -64,6 +64,7 @@ type training struct {
 	known  facts
 	model  trivium.Model // to be described; training builds its own
 	tabled bool          // it is trained on tables, without the job's optimizer
+	scales bool          // its rows are of a table, whose columns can be scaled
 	keeps  string        // what of each row its worker alone has, so that it cannot be resumed; empty: nothing
 	needed bool          // without a run directory nothing is trained
 	dir    string        // of the run, once it is there
@@ -156,6 +157,7 @@ func (t *training) build(s *session, schema trivium.Schema, label string, cpu *t
 		return fmt.Errorf(text, name, strings.Join(t.tuned, ", "))
 	}
 	t.keep(t.model)
+	t.scales = label != ""
 	if err := train.CheckData(t.model, schema); err != nil {
 		return fmt.Errorf("model %q: %w", t.job.Model, err)
 	}
@@ -391,7 +393,7 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 	t.show.say("result", words)
 	for _, name := range []string{"test.r2", "valid.r2"} {
 		if r.Metrics[name] < 0 && err == nil {
-			t.show.say("hint", name+" is below 0: always predicting the mean of the labels would be nearer; what may help: "+untried(t.job))
+			t.show.say("hint", name+" is below 0: always predicting the mean of the labels would be nearer; what may help: "+t.untried())
 			break
 		}
 	}
@@ -400,18 +402,18 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 	}
 }
 
-// untried lists what may bring a model nearer to real labels, of what job does not do already.
-func untried(job *trivium.Job) string {
+// untried lists what may bring a model nearer to real labels, of what its job does not do already.
+func (t *training) untried() string {
 	var advice []string
-	if job.Data.Scale == "" || job.Data.Scale == "none" {
+	if how := t.job.Data.Scale; t.scales && (how == "" || how == "none") {
 		advice = append(advice, "columns of like size (--scale standard)")
 	}
-	searches := job.Optimizer.Name == "lbfgs"
+	searches := t.job.Optimizer.Name == "lbfgs"
 	if !searches {
 		advice = append(advice, "another --rate")
 	}
 	advice = append(advice, "more --epochs")
-	if !searches && job.Model == "linear" {
+	if !searches && t.job.Model == "linear" {
 		advice = append(advice, "--optimizer lbfgs")
 	}
 	return strings.Join(advice, ", ")
