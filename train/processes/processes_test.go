@@ -204,13 +204,20 @@ func TestTrain(t *testing.T) {
 			}
 			d.Observe.Collect(false)
 			var samples uint64
+			measured := 0 // processes
 			for _, r := range d.Observe.Latest() {
 				if r.Frame.Source.Role == observe.Worker {
 					samples += r.Frame.Counter(observe.Samples)
 				}
+				if r.Frame.Source.Role == observe.Process {
+					measured++
+				}
 			}
 			if samples != 4*1200 {
 				t.Errorf("the hub has counted %d samples", samples)
+			}
+			if want := map[bool]int{true: d.Workers}[change == nil]; measured != want { // goroutines are of the driver's, which its caller measures
+				t.Errorf("%d workers report what their process takes, want %d", measured, want)
 			}
 		})
 	}

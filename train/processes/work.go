@@ -147,8 +147,10 @@ func (w *worker) env(ctx context.Context, topology Topology) (env train.Env, don
 		env.OwnResume = true
 	}
 	hub.Attach("driver", relay.NewSender(func(p []byte) error { return w.observed(p) }))
-	figures := hub.Recorder(observe.Source{Run: a.Run, Strategy: a.Topology, Role: observe.Process, Rank: a.Index})
-	hub.Poll(host.NewReader(host.Options{}).Into(figures.Set()))
+	if w.o.Network == nil { // else it is the driver's process, whose figures are taken once, by the driver
+		figures := hub.Recorder(observe.Source{Run: a.Run, Strategy: a.Topology, Role: observe.Process, Rank: a.Index})
+		hub.Poll(host.NewReader(host.Options{}).Into(figures.Set()))
+	}
 	wait.Go(func() { _ = hub.Run(running) }) // ends with its context
 
 	if topology.Bare || a.Serves() {

@@ -43,7 +43,9 @@ type Options struct {
 	// Open opens the data, and who gave it closes it: workers of one process read the same. nil: this worker opens its own, and closes it.
 	Open func(ctx context.Context, env train.Env, job *trivium.Job) (*data.Splits, error)
 
-	Network transport.Network // given: taken in place of the Assignment's, which workers in the driver's own process need
+	// Network is taken in place of the Assignment's by workers in the driver's own process, which need it. What that process takes of its
+	// machine is then the driver's to measure.
+	Network transport.Network
 }
 
 // A Topology is a strategy that many processes run.
