@@ -54,6 +54,7 @@ func (o *observation) open(t *training) (blob.Store, error) {
 		o.hub.Event(observe.Event{Level: observe.Warn, Kind: "host", Step: -1, Text: err.Error()})
 	}
 	err = o.create(t)
+	o.hub.NameRun(o.head.Name)
 	switch {
 	case errors.Is(err, errNameTaken):
 		return nil, err

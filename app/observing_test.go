@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -51,6 +52,34 @@ func TestRunsOfOneMoment(t *testing.T) {
 	}
 	if len(dirs) != len(runs) {
 		t.Errorf("%d directories of %d runs: %v", len(dirs), len(runs), dirs)
+	}
+}
+
+// TestNamedAnew: all that a run's processes report has the name of its folder, also of those that began under one that another run has.
+func TestNamedAnew(t *testing.T) {
+	out := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(out, "now", "checkpoints"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o := newObservation(rundir.Head{Name: "now", Start: time.Now(), Configuration: json.RawMessage("{}")})
+	o.hub.Recorder(observe.Source{Run: "now", Role: observe.Worker})
+	o.hub.Collect(true)
+	if _, err := o.open(&training{out: out}); err != nil {
+		t.Fatal(err)
+	}
+	o.figures(observe.Driver)
+	o.hub.Collect(true)
+	latest := o.hub.Latest()
+	for _, r := range latest {
+		if r.Frame.Source.Run != "now-2" {
+			t.Errorf("%v reports for the run %q, whose folder is now-2", r.Frame.Source, r.Frame.Source.Run)
+		}
+	}
+	if len(latest) != 2 {
+		t.Errorf("%d sources report, want the worker and the driver", len(latest))
+	}
+	if err := o.abandon(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ type Hub struct {
 	options Options
 
 	mu      sync.Mutex
+	run     string         // whose name all sources have in Latest; empty: each its own
 	sources []*sourceState // in order of appearance
 	events  []Event        // the last keptEvents
 	pending []Event        // not yet given to the sinks
@@ -109,6 +111,14 @@ func (h *Hub) Recorder(source Source) *Recorder {
 	s.recorder = NewRecorder(source, h.options.Start)
 	s.recorder.hub = h
 	return s.recorder
+}
+
+// NameRun gives the run of a hub that has no other its name. Latest puts it into all sources, for processes that were started before it was
+// chosen report under the one that was asked for.
+func (h *Hub) NameRun(run string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.run = run
 }
 
 // Attach adds a sink. Its name is used in events.
@@ -393,9 +403,12 @@ func (h *Hub) Latest() []Report {
 	defer h.mu.Unlock()
 	var out []Report
 	for _, s := range h.sources {
-		if s.frame.Version != 0 {
-			out = append(out, Report{s.frame, now - s.heard})
+		if s.frame.Version == 0 {
+			continue
 		}
+		r := Report{s.frame, now - s.heard}
+		r.Frame.Source.Run = cmp.Or(h.run, r.Frame.Source.Run)
+		out = append(out, r)
 	}
 	return out
 }
