@@ -197,9 +197,11 @@ func (o *observation) run() (stop func()) {
 	}
 }
 
-// figures puts what this process takes of its machine beside the workers' figures: called once a worker has its place in the hub.
-func (o *observation) figures(role observe.Role) {
+// figures puts what this process takes of its machine, and how often the job was restarted, beside the workers' figures: called once a worker has
+// its place in the hub.
+func (o *observation) figures(role observe.Role, restarted int) {
 	r := o.hub.Recorder(observe.Source{Run: o.head.Name, Strategy: o.head.Strategy, Role: role})
+	r.Add(observe.Restarts, uint64(restarted))
 	read := host.NewReader(host.Options{}).Into(r.Set())
 	o.hub.Poll(func(now time.Duration) {
 		r.Put(observe.CurrentStep, float64(o.step.Load())) // where in training this is

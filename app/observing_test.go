@@ -67,16 +67,21 @@ func TestNamedAnew(t *testing.T) {
 	if _, err := o.open(&training{out: out}); err != nil {
 		t.Fatal(err)
 	}
-	o.figures(observe.Driver)
+	o.figures(observe.Driver, 1)
 	o.hub.Collect(true)
 	latest := o.hub.Latest()
+	restarts := uint64(0)
 	for _, r := range latest {
 		if r.Frame.Source.Run != "now-2" {
 			t.Errorf("%v reports for the run %q, whose folder is now-2", r.Frame.Source, r.Frame.Source.Run)
 		}
+		restarts += r.Frame.Counter(observe.Restarts)
 	}
 	if len(latest) != 2 {
 		t.Errorf("%d sources report, want the worker and the driver", len(latest))
+	}
+	if restarts != 1 {
+		t.Errorf("%d restarts are counted, want 1", restarts)
 	}
 	if err := o.abandon(); err != nil {
 		t.Error(err)
@@ -168,7 +173,7 @@ func BenchmarkObservation(b *testing.B) {
 					if err := o.create(t); err != nil {
 						b.Fatal(err)
 					}
-					o.figures(observe.Driver)
+					o.figures(observe.Driver, 0)
 					defer func() { o.finish(&rundir.Result{End: time.Now()}) }()
 					hub = o.hub
 				}

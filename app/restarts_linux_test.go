@@ -13,6 +13,8 @@ import (
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/nn"
+	"github.com/trivium-ml/trivium/observe"
+	"github.com/trivium-ml/trivium/observe/rundir"
 	"github.com/trivium-ml/trivium/tensor"
 )
 
@@ -55,6 +57,20 @@ func TestRestarts(t *testing.T) {
 		}
 		if resumed := slices.ContainsFunc(r.Head.Notes, func(note string) bool { return strings.HasPrefix(note, resumedNote) }); resumed != (n > 0) || r.Result.ExitCode != code {
 			t.Errorf("%s ended with %d and has the notes %q", run, r.Result.ExitCode, r.Head.Notes)
+		}
+		series, err := rundir.Open(r.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted := uint64(0)
+		for f, err := range series.Frames(observe.Source{Role: observe.Driver}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			counted = f.Counter(observe.Restarts)
+		}
+		if counted != uint64(n) {
+			t.Errorf("%s counts %d restarts, want %d", run, counted, n)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (s *session) train(ctx context.Context, t *training) error {
 		Blob: store, Checkpoints: train.Checkpoints{Every: t.every}, Resume: t.resume, OwnResume: true, Notes: about.Versions,
 		Observe: o.hub, Watch: t.watch(o, func() {
 			began = true
-			o.figures(observe.Process)
+			o.figures(observe.Process, t.restarted)
 		}),
 	}, local.Options{})
 	result, err := strategy.Train(ctx, t.job)

@@ -178,7 +178,7 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 		Observe: o.hub, Log: team.log, Output: s.workerOutput, Data: t.splits,
 		Watch: t.watch(o, func() {
 			began = true
-			o.figures(observe.Driver)
+			o.figures(observe.Driver, t.restarted)
 		}),
 		Ready: func(f processes.Facts) (blob.Store, error) {
 			closeData() // the workers have their rows

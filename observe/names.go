@@ -25,7 +25,7 @@ const (
 	Dropped   // steps that the queue to the collector had no room for
 	Anomalies // waits reported longer than what they are part of
 	Checkpoints
-	Restarts    // counted by whoever starts a process again; here nobody does
+	Restarts    // of the job, in the figures of who restarts it
 	WallTime    // nanoseconds inside steps
 	firstPhase  // nine counters of nanoseconds, by phase
 	lastPhase   = firstPhase + NumPhases - 1
@@ -111,7 +111,7 @@ var counterInfo = [...]Metric{
 	Dropped:     {"steps_dropped", Ones, "steps not recorded one by one, since the collector was behind"},
 	Anomalies:   {"anomalies", Ones, "waits reported longer than what they are part of"},
 	Checkpoints: {"checkpoints", Ones, "checkpoints written"},
-	Restarts:    {"restarts", Ones, "restarts of the process"},
+	Restarts:    {"restarts", Ones, "restarts of the job, after one of its processes was lost"},
 	WallTime:    {"step_time", Nanoseconds, "wall time inside steps"},
 	CacheHits:   {"cache_reads.hit", Ones, "reads of tables that the cache of the process answered"},
 	CacheMisses: {"cache_reads.miss", Ones, "reads of tables that waited for a server"},

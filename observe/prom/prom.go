@@ -179,7 +179,7 @@ var counters = []counterFamily{
 	{"gc_pause_seconds_total", "Time the garbage collector stopped the process.", "", one(observe.GCPauses)},
 	{"throttled_seconds_total", "Time a processor limit held the process back.", "", one(observe.Throttled)},
 	{"checkpoints_total", "Checkpoints written.", "", one(observe.Checkpoints)},
-	{"restarts_total", "Restarts of the process.", "", one(observe.Restarts)},
+	{"restarts_total", "Restarts of the job, after one of its processes was lost; its driver counts them.", "", one(observe.Restarts)},
 	{"torn_rounds_total", "Rounds of lost workers that a server had, and another had not.", "", one(observe.TornRounds)},
 	{"refused_messages_total", "Messages of tables that could not be read, or made no sense.", "", one(observe.Refused)},
 	{"steps_dropped_total", "Steps not recorded one by one, since the collector was behind.", "", one(observe.Dropped)},

@@ -17,7 +17,7 @@ var produced = map[string]string{
 	"disk_bytes.in": "- observe/host", "disk_bytes.out": "- observe/host",
 	"steps_dropped": "- where the collector is behind", "anomalies": "- where what waited was not told right",
 	"checkpoints":      "local allreduce average server",
-	"restarts":         "- whoever starts a process again, and here nobody does",
+	"restarts":         "- the driver of a job that is restarted",
 	"torn_rounds":      "- where the others go on without a lost worker, and here they end",
 	"messages_refused": "- where somebody sends what makes no sense",
 
