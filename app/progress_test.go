@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/checkpoint"
+	"github.com/trivium-ml/trivium/observe/rundir"
 	"github.com/trivium-ml/trivium/train"
 )
 
@@ -89,6 +92,39 @@ func TestFigures(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestAsOf: a result says of which update its metrics are where that is not the last, also where a run that goes on has them from before.
+func TestAsOf(t *testing.T) {
+	resumed := func(evaluated int64) *checkpoint.Checkpoint {
+		return &checkpoint.Checkpoint{Progress: checkpoint.Progress{Step: 50, Evaluated: evaluated}}
+	}
+	for _, c := range []struct {
+		resume    *checkpoint.Checkpoint
+		evaluated int64 // 0: not
+		metrics   map[string]float64
+		want      string
+	}{
+		{nil, 1040, map[string]float64{"test.accuracy": 0.75}, "interrupted  test.accuracy 0.75  as of update 1,040  0 "},
+		{nil, 1060, map[string]float64{"test.accuracy": 0.75}, "interrupted  test.accuracy 0.75  0 "},
+		{nil, 0, nil, "interrupted  0 "},
+		{resumed(40), 0, map[string]float64{"test.accuracy": 0.75}, "interrupted  test.accuracy 0.75  as of update 40  0 "},
+		{resumed(40), 1060, map[string]float64{"test.accuracy": 0.75}, "interrupted  test.accuracy 0.75  0 "},
+		{resumed(-1), 0, map[string]float64{"test.accuracy": 0.75}, "interrupted  test.accuracy 0.75  as of the run before  0 "},
+	} {
+		var out bytes.Buffer
+		run := &training{resume: c.resume, show: &progress{out: &out, style: lines}}
+		o := newObservation(rundir.Head{})
+		watch := run.watch(o, nil)
+		if c.evaluated > 0 {
+			watch.Evaluated(train.Progress{Step: c.evaluated}, c.metrics)
+			out.Reset()
+		}
+		run.conclude(o, trivium.Result{Reason: trivium.Interrupted, Steps: 1060, Metrics: c.metrics}, nil)
+		if !strings.HasPrefix(out.String(), c.want) {
+			t.Errorf("evaluated after update %d of %+v: %q, want %q", c.evaluated, c.resume, &out, c.want)
 		}
 	}
 }

@@ -57,6 +57,7 @@ type training struct {
 	called    func(run string)                         // is told the run's name; nil: nobody asks
 	restarts  int                                      // how often it may go on after one of its processes was lost
 	restarted int                                      // how often it has: a run before this one has its name
+	evaluated int64                                    // the update of the last evaluation
 
 	again  []string          // the command that begins anew, where a run that goes on is not what the user asked for; nil: it is
 	check  func(facts) error // may refuse to train on the data, before anything is written
@@ -224,6 +225,9 @@ const resumedNote = "resumed from "
 
 // watch shows what training says of itself.
 func (t *training) watch(o *observation, begin func()) train.Watch {
+	if t.resume != nil { // its metrics are the run's until there are newer ones
+		t.evaluated = t.resume.Progress.Evaluated
+	}
 	return train.Watch{
 		Begin: func(p train.Progress) {
 			begin()
@@ -249,7 +253,10 @@ func (t *training) watch(o *observation, begin func()) train.Watch {
 			o.step.Store(p.Step)
 			t.show.update(p)
 		},
-		Evaluated:    t.show.evaluated,
+		Evaluated: func(p train.Progress, metrics map[string]float64) {
+			t.evaluated = p.Step
+			t.show.evaluated(p, metrics)
+		},
 		Checkpointed: func(_ train.Progress, name string) { t.saved = name },
 		Note:         func(text string) { t.show.say("note", text) },
 		Notice:       t.show.notice,
@@ -376,6 +383,9 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 	for _, name := range slices.Sorted(maps.Keys(r.Metrics)) {
 		words += fmt.Sprintf("  %s %s", name, figure(r.Metrics[name]))
 	}
+	if len(r.Metrics) > 0 {
+		words += t.asOf(r.Steps)
+	}
 	words += fmt.Sprintf("  %s in updates, %s samples/s", quantity.Seconds(result.Seconds), quantity.Short(result.SamplesPerSec))
 	if t.show.style == objects {
 		t.show.mu.Lock()
@@ -400,6 +410,17 @@ func (t *training) conclude(o *observation, r trivium.Result, err error) {
 	if t.dir != "" && t.assemble == nil {
 		t.show.say("run", fmt.Sprintf("run directory %s", t.dir))
 	}
+}
+
+// asOf says which update the metrics of a result are of, where there were steps without another evaluation.
+func (t *training) asOf(steps int64) string {
+	switch {
+	case t.evaluated >= steps:
+		return ""
+	case t.evaluated < 0: // the checkpoint was made beside training, which went on to an evaluation that it does not number
+		return "  as of the run before"
+	}
+	return "  as of update " + thousands(t.evaluated)
 }
 
 // untried lists what may bring a model nearer to real labels, of what its job does not do already.
