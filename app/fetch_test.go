@@ -25,6 +25,12 @@ import (
 // ended is a client of a coordinator that has one job, job-1, which is done. files answers who fetches what it left, who sends a file, and who submits.
 func ended(t *testing.T, files http.HandlerFunc) *fleet.Client {
 	t.Helper()
+	return asked(t, fleet.Done, func(http.ResponseWriter, *http.Request) {}, files)
+}
+
+// asked is a client of a coordinator that has one job, job-1, in that state. log answers who wants what it prints, files as for ended.
+func asked(t *testing.T, state fleet.State, log, files http.HandlerFunc) *fleet.Client {
+	t.Helper()
 	authority, err := trust.OpenAuthority(t.TempDir(), time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -38,9 +44,9 @@ func ended(t *testing.T, files http.HandlerFunc) *fleet.Client {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/jobs/job-1/log", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /v1/jobs/job-1/log", log)
 	mux.HandleFunc("GET /v1/jobs/job-1", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(fleet.Job{ID: "job-1", State: fleet.Done}) // who does not hear it fails
+		_ = json.NewEncoder(w).Encode(fleet.Job{ID: "job-1", State: state}) // who does not hear it fails
 	})
 	mux.HandleFunc("GET /v1/jobs/job-1/files", files)
 	mux.HandleFunc("POST /v1/sent", files)
@@ -79,6 +85,28 @@ func TestFetchInterrupted(t *testing.T) {
 		coded, ok := errors.AsType[*codedError](err)
 		if !ok || coded.code != Interrupted || !strings.Contains(err.Error(), "job-1 is done, get its run with: trivium fetch job-1 --on 127.0.0.1:1 --token TOKEN") {
 			t.Errorf("interrupted while it fetches, files %s: %v", files, err)
+		}
+	}
+}
+
+// TestFollowPastTheCoordinator: who follows a job that waits still when its coordinator ends is told how to follow it at the next, whether the
+// log breaks off or ends.
+func TestFollowPastTheCoordinator(t *testing.T) {
+	const follow = "follow it with: trivium logs -f job-1 --on 127.0.0.1:1 --token TOKEN, then get its run with: trivium fetch job-1 "
+	for want, log := range map[string]http.HandlerFunc{
+		"broke off; once it is there again, learn what became of job-1: ": func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush() // who does not hear it fails
+			panic(http.ErrAbortHandler)
+		},
+		"job-1 is queued; the next coordinator goes on with it: ": func(http.ResponseWriter, *http.Request) {},
+	} {
+		client := asked(t, fleet.Queued, log, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) })
+		var out bytes.Buffer
+		s := newSession(&out, &out, Options{})
+		job := &training{out: t.TempDir(), show: newProgress(&out, false, false, func(string) string { return "" })}
+		err := s.attend(t.Context(), job, client, "job-1", onFlags{On: "127.0.0.1:1", Token: "secret"})
+		if !isLost(err) || !strings.Contains(err.Error(), want+follow) || strings.Contains(err.Error(), "EOF") {
+			t.Errorf("it says %v; want %s%s", err, want, follow)
 		}
 	}
 }

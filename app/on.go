@@ -214,15 +214,15 @@ func (s *session) attend(ctx context.Context, t *training, client *fleet.Client,
 	if err == nil {
 		j, err = client.Job(ctx, id)
 	}
-	if err == nil && j.State == fleet.Queued && t.restarts > 0 { // its log ended with the coordinator
+	if err == nil && j.State == fleet.Queued { // its log ended with the coordinator
 		return &codedError{Lost, fmt.Errorf("%s; the next coordinator goes on with it: %s", j.Sentence(), follow)}
 	}
 	var moved []string
 	if err = clusterError(err); err == nil {
 		moved, err = fetchFiles(ctx, client, t.out, id)
 	}
-	if isLost(err) && t.restarts > 0 && j.ID == "" {
-		return &codedError{Lost, fmt.Errorf("%w; once it is there again, %s goes on: %s", err, id, follow)}
+	if isLost(err) && j.ID == "" { // the job may wait still, or go on: the next coordinator says which
+		return &codedError{Lost, fmt.Errorf("%w; once it is there again, learn what became of %s: %s", err, id, follow)}
 	}
 	if isLost(err) {
 		return &codedError{Lost, fmt.Errorf("%w; once it is there again, what became of %s, and its run, come with: %s fetch %s %s", err, id, s.command, id, on)}

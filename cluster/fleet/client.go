@@ -129,7 +129,11 @@ func (c *Client) Log(ctx context.Context, id string, follow bool, w io.Writer) e
 		return err
 	}
 	defer b.Close()
-	if _, err = io.Copy(w, b); err != nil {
+	_, err = io.Copy(w, b)
+	if errors.Is(err, io.ErrUnexpectedEOF) { // the coordinator went before the job had ended
+		err = errors.New("it broke off")
+	}
+	if err != nil {
 		return fmt.Errorf("fleet: the log of %s from the coordinator at %s: %w", id, c.addr, err)
 	}
 	return nil
