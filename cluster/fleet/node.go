@@ -28,9 +28,15 @@ type Node struct {
 	Said func(lost error)
 
 	mu        sync.Mutex
-	processes map[uint64]*launch.Process
+	processes map[uint64]*hosted
 	fail      context.CancelCauseFunc // ends Run
 	wait      sync.WaitGroup
+}
+
+// A hosted process is one that the node has started.
+type hosted struct {
+	*launch.Process
+	killed bool // by the node itself
 }
 
 // offerEvery is the time between two offers to a coordinator that does not answer.
@@ -46,7 +52,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.Log == nil {
 		n.Log = slog.New(slog.DiscardHandler)
 	}
-	n.processes = map[uint64]*launch.Process{}
+	n.processes = map[uint64]*hosted{}
 	defer n.wait.Wait()
 	defer n.killAll()
 	running, fail := context.WithCancelCause(ctx)
@@ -197,13 +203,14 @@ func (n *Node) say(lost error) {
 
 func (n *Node) start(ctx context.Context, s *start) {
 	p, err := n.Launcher.Start(ctx, launch.Spec{Name: s.Name, Args: s.Args, Config: s.Config, Stderr: lineSender{ctx, n, s.Seq}})
+	h := &hosted{Process: p}
 	answer := started{Seq: s.Seq}
 	if err != nil {
 		answer.Error = control.Text(err.Error())
 	} else {
 		answer.PID = p.PID()
 		n.mu.Lock()
-		n.processes[s.Seq] = p
+		n.processes[s.Seq] = h
 		n.mu.Unlock()
 	}
 	n.Log.Info("process started", "name", s.Name, "pid", answer.PID, "error", answer.Error)
@@ -215,6 +222,7 @@ func (n *Node) start(ctx context.Context, s *start) {
 		<-p.Exited()
 		n.mu.Lock()
 		delete(n.processes, s.Seq)
+		killed := h.killed
 		n.mu.Unlock()
 		x := p.Exit()
 		e := exited{Seq: s.Seq, Code: x.Code, Ran: x.Ran}
@@ -227,7 +235,11 @@ func (n *Node) start(ctx context.Context, s *start) {
 		if x.Err != nil {
 			e.Error = control.Text(x.Err.Error())
 		}
-		n.Log.Info("process ended", "name", s.Name, "exit", x.String())
+		how := x.String()
+		if killed && !x.OK() { // no riddle for who reads the log
+			how = fmt.Sprintf("%s (process %d) was ended by this node, after %v", x.Name, x.PID, x.Ran.Round(time.Millisecond))
+		}
+		n.Log.Info("process ended", "name", s.Name, "exit", how)
 		n.tell(ctx, kindExited, e)
 	})
 }
@@ -259,13 +271,14 @@ func (l lineSender) Write(p []byte) (int, error) {
 
 func (n *Node) killAll() {
 	n.mu.Lock()
-	var all []*launch.Process
-	for _, p := range n.processes {
-		all = append(all, p)
+	var all []*hosted
+	for _, h := range n.processes {
+		h.killed = true
+		all = append(all, h)
 	}
 	n.mu.Unlock()
-	for _, p := range all {
-		if err := p.Kill(); err != nil {
+	for _, h := range all {
+		if err := h.Kill(); err != nil {
 			n.Log.Error("not killed", "error", fmt.Sprint(err))
 		}
 	}

@@ -1,10 +1,13 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -147,7 +150,8 @@ func TestLostBeforeItsWelcome(t *testing.T) {
 	})
 }
 
-// TestLeave: a machine that is asked to end says that it leaves before it ends what runs there. One that its group has put out says nothing.
+// TestLeave: a machine that is asked to end says that it leaves before it ends what runs there. One that its group has put out says nothing. Its
+// log says who ended it.
 func TestLeave(t *testing.T) {
 	for _, cause := range []error{nil, errors.New("a signal came"), ErrOut} {
 		synctest.Test(t, func(t *testing.T) {
@@ -167,7 +171,10 @@ func TestLeave(t *testing.T) {
 				return ctx.Err()
 			})
 			ctx, cancel := context.WithCancelCause(t.Context())
-			node := Node{Stream: stream, Coordinator: coordinator.Name(), Launcher: launcher, Offer: offer(1)}
+			var log bytes.Buffer
+			node := Node{
+				Stream: stream, Coordinator: coordinator.Name(), Launcher: launcher, Offer: offer(1), Log: slog.New(slog.NewTextHandler(&log, nil)),
+			}
 			result := make(chan error, 1)
 			go func() { result <- node.Run(ctx) }()
 			var kinds []uint8
@@ -205,6 +212,9 @@ func TestLeave(t *testing.T) {
 			}
 			if !slices.Equal(kinds, want) || early != (cause != ErrOut) {
 				t.Errorf("ended by %v it sent messages of kinds %v, want %v; heard before its process ended: %v", cause, kinds, want, early)
+			}
+			if !strings.Contains(log.String(), ") was ended by this node, after ") {
+				t.Errorf("its log has not that it ended its process itself: %s", &log)
 			}
 		})
 	}
