@@ -202,6 +202,30 @@ func TestResumeRepeated(t *testing.T) {
 	}
 }
 
+// TestResumeByOne: the topology does not come with the checkpoint, and where one worker goes on with what several began, that is said.
+func TestResumeByOne(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "people.csv", people(90))
+	if got := runIn(t, dir, strings.Fields("train mlp:4 --epochs 1 --name a --data people.csv --drop id --categorical city --topology average --workers 2")...); got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	const note = "resumed by one worker; the run had average of 2 workers: to go on so, give --topology average --workers 2\n"
+	for _, c := range []struct {
+		flags string
+		said  bool
+	}{
+		{"--epochs 2 --name b --resume a", true},
+		{"--epochs 3 --resume b", false},
+		{"--epochs 2 --resume a --topology average --workers 2", false},
+		{"--epochs 2 --resume a --topology local", false},
+	} {
+		got := runIn(t, dir, strings.Fields("train "+c.flags)...)
+		if got.code != Done || strings.Contains(got.out, note) != c.said {
+			t.Errorf("%s: exits with %d, and is to say that one worker goes on: %v: %s%s", c.flags, got.code, c.said, got.out, got.err)
+		}
+	}
+}
+
 // TestResumeBehind: a run that was interrupted or killed cannot go on to where it has been, and is not called finished.
 func TestResumeBehind(t *testing.T) {
 	dir := t.TempDir()

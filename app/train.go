@@ -14,6 +14,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/rundir"
 	"github.com/trivium-ml/trivium/train"
 )
@@ -37,7 +38,7 @@ type trainVerb struct {
 	Threads         amount `group:"Run" placeholder:"N" help:"Threads of each worker (default: the cores, shared out evenly; one process alone takes as many as make its steps fastest)."`
 	Out             string `group:"Run" default:"runs" placeholder:"DIR" help:"Where run directories go (default runs)."`
 	Name            string `group:"Run" placeholder:"NAME" help:"Of the run directory; else time and model."`
-	Resume          string `group:"Run" placeholder:"RUN" help:"Go on from the newest checkpoint of a run."`
+	Resume          string `group:"Run" placeholder:"RUN" help:"Go on from the newest checkpoint of a run; by one worker, whatever the run had, unless --topology or --workers say otherwise."`
 	Checkpoint      string `group:"Run" placeholder:"NAME" help:"With --resume: a checkpoint of the run; else the newest."`
 	CheckpointEvery amount `group:"Run" placeholder:"N" help:"Write a checkpoint every N updates; else at the end of an epoch, at most every 5 s."`
 	Restarts        amount `group:"Run" placeholder:"N" help:"Where a worker, a server or a machine is lost, go on from the newest checkpoint, at most N times (default: it ends, with exit code 3)."`
@@ -144,6 +145,11 @@ func (v *trainVerb) goOn(ctx context.Context, s *session, t *training) error {
 		return misused(err)
 	}
 	t.job, t.resume, t.from, t.origin = job, saved, name, name
+	if h := r.Head; v.Topology == "" && v.Workers == 1 && h.Strategy != alone {
+		const text = "resumed by one worker; the run had %s of %s: to go on so, give --topology %[1]s --workers %[3]d"
+		workers := max(1, h.Workers)
+		t.show.say("note", fmt.Sprintf(text, h.Strategy, quantity.Count(workers, "worker"), workers))
+	}
 	return nil
 }
 
