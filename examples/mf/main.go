@@ -6,10 +6,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/app"
@@ -41,11 +44,9 @@ func movielens(_ context.Context, d trivium.Data) (*data.Splits, error) {
 		var all ratings
 		lines := bufio.NewScanner(f)
 		for lines.Scan() {
-			var user, item int32
-			var rating float32
-			var at int64
-			if _, err := fmt.Sscanf(lines.Text(), "%d::%d::%g::%d", &user, &item, &rating, &at); err != nil {
-				return nil, fmt.Errorf("%s: line %d: want user::item::rating::time, found %q", f.Name(), len(all)+1, lines.Text())
+			user, item, rating, err := parse(lines.Text())
+			if err != nil {
+				return nil, fmt.Errorf("%s: line %d: %w", f.Name(), len(all)+1, err)
 			}
 			all = append(all, struct {
 				user, item int32
@@ -57,6 +58,23 @@ func movielens(_ context.Context, d trivium.Data) (*data.Splits, error) {
 	s := generated().splits()
 	s.Notes = append(s.Notes, file+" is not on this machine: ratings of its shape are generated")
 	return s, nil
+}
+
+// parse reads a line of the sample.
+func parse(line string) (user, item int32, rating float32, err error) {
+	fields := strings.Split(line, "::")
+	bad := fmt.Errorf("want user::item::rating::time, found %q", line)
+	if len(fields) != 4 {
+		return 0, 0, 0, bad
+	}
+	u, err1 := strconv.ParseUint(fields[0], 10, 31)
+	i, err2 := strconv.ParseUint(fields[1], 10, 31)
+	x, err3 := strconv.ParseFloat(fields[2], 32)
+	_, err4 := strconv.ParseInt(fields[3], 10, 64)
+	if errors.Join(err1, err2, err3, err4) != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0, 0, 0, bad
+	}
+	return int32(u), int32(i), float32(x), nil
 }
 
 type ratings []struct {

@@ -63,11 +63,16 @@ func TestMovielens(t *testing.T) {
 		t.Errorf("inputs %+v, want 7 users and 11 items", in)
 	}
 
-	if err := os.WriteFile(file, []byte("0::2::3::1424380312\n0::2::good::1424380312\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := movielens(t.Context(), trivium.Data{}); err == nil || !strings.Contains(err.Error(), file+": line 2: want user::item::rating::time") {
-		t.Errorf("a rating that is no number: %v", err)
+	for _, bad := range []string{
+		"0::2::good::1424380312", "0::2::nan::1424380312", "0::2::inf::1424380312", "0::2::3::0xyz", "0::2::3::0::", "0::2::3", "-1::2::3::0", "2147483648::2::3::0",
+	} {
+		if err := os.WriteFile(file, []byte("0::2::3::1424380312\n"+bad+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("%s: line 2: want user::item::rating::time, found %q", file, bad)
+		if _, err := movielens(t.Context(), trivium.Data{}); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 
 	if err := os.Remove(file); err != nil {
