@@ -36,7 +36,7 @@ const (
 	Failed      Reason = "failed"
 )
 
-// A DivergedError says where the loss stopped being finite.
+// A DivergedError says where the loss stopped being finite. Where training is by gradients, a lower learning rate or clipping usually helps.
 type DivergedError struct {
 	Step   int64
 	Loss   float64
@@ -48,10 +48,10 @@ type DivergedError struct {
 
 func (e *DivergedError) Error() string {
 	if e.Tensor == "" && e.Largest != "" {
-		return fmt.Sprintf("diverged at update %d: the loss is %v, while all tensors are finite still, with the largest gradient in tensor %q; a lower learning rate or clipping usually helps", e.Step, e.Loss, e.Largest)
+		return fmt.Sprintf("diverged at update %d: the loss is %v, while all tensors are finite still, with the largest gradient in tensor %q", e.Step, e.Loss, e.Largest)
 	}
 	if e.Tensor == "" {
-		return fmt.Sprintf("diverged at update %d: the loss is %v; a lower learning rate or clipping usually helps", e.Step, e.Loss)
+		return fmt.Sprintf("diverged at update %d: the loss is %v", e.Step, e.Loss)
 	}
-	return fmt.Sprintf("diverged at update %d: the loss is %v, and tensor %q has values that are not finite; a lower learning rate or clipping usually helps", e.Step, e.Loss, e.Tensor)
+	return fmt.Sprintf("diverged at update %d: the loss is %v, and tensor %q has values that are not finite", e.Step, e.Loss, e.Tensor)
 }

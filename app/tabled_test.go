@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,17 @@ func TestTabled(t *testing.T) {
 	got := train("--topology", "server", "--workers", "2")
 	if want := "tabled on 800 rows, batch 20, server of 2 workers\n"; !strings.Contains(got.out, want) {
 		t.Errorf("exits with %d: %s%s, want %s", got.code, got.out, got.err, want)
+	}
+}
+
+// TestTabledDiverged: what helps with gradients is no advice for a model that has none.
+func TestTabledDiverged(t *testing.T) {
+	for tabled, advice := range map[bool]string{true: "", false: "; a lower learning rate or clipping usually helps"} {
+		job := &training{topology: served, tabled: tabled, kept: "kept", saved: "step-1"}
+		err := job.verdict(&session{}, trivium.Result{Reason: trivium.Diverged}, &trivium.DivergedError{Step: 7, Loss: math.Inf(1)})
+		if want := "diverged at update 7: the loss is +Inf" + advice + "; the last good checkpoint is " + filepath.Join("kept", "step-1"); err.Error() != want {
+			t.Errorf("trained on tables: %v: %v, want %s", tabled, err, want)
+		}
 	}
 }
 

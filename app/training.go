@@ -301,6 +301,9 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 		if t.topology == alone {
 			err = diverged // without the name of the checkpoint: the user gets the path
 		}
+		if !t.tabled { // else there is neither
+			err = fmt.Errorf("%w; a lower learning rate or clipping usually helps", err)
+		}
 		if t.saved != "" && t.assemble == nil { // else who submitted it has it elsewhere, now as in the cases below
 			err = fmt.Errorf("%w; the last good checkpoint is %s", err, filepath.Join(t.kept, t.saved))
 		}
