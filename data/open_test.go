@@ -375,6 +375,12 @@ func TestOpenOwnUnlike(t *testing.T) {
 			t.Errorf("%s, measured: %v", c.what, err)
 		}
 	}
+	numbers := Sources{"mine": func(context.Context, trivium.Data) (*Splits, error) { // as wide as the classes
+		return &Splits{Train: train, Test: rows("x", 4, trivium.Real, 3)}, nil
+	}}
+	if _, err := Open(t.Context(), trivium.Data{Source: "mine"}, Options{Sources: numbers}); err == nil || !strings.Contains(err.Error(), "the labels are real of width 3; ") {
+		t.Errorf("numbers for classes: %v", err)
+	}
 	for _, labels := range []struct {
 		kind  trivium.LabelKind
 		width int

@@ -136,6 +136,29 @@ func TestSparseGradients(t *testing.T) {
 	}
 }
 
+// TestRowsAreColumns: every row-sparse tensor of the models that ship says that its rows are the columns of the input, so that servers send those alone.
+func TestRowsAreColumns(t *testing.T) {
+	schema := trivium.Schema{
+		Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.CSR, Shape: []int{sparseRows}}},
+		Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2},
+	}
+	for name, tables := range map[string]int{"logistic": 1, "svm": 1, "softmax": 1, "mlp:4": 1, "fm:4": 2} {
+		m, err := Standard().Build(name, schema, tensor.NewCPU(1, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := 0
+		for i := range m.Layout().Tensors() {
+			if s := m.Layout().Spec(i); s.RowSparse && s.Columns == "x" {
+				named++
+			}
+		}
+		if named != tables {
+			t.Errorf("%s names the rows of %d tensors, want %d", name, named, tables)
+		}
+	}
+}
+
 // TestRowSparseTables: of tables that products with a batch's sparse rows read, those are row-sparse that are read once. One that is not learnt names no
 // row.
 func TestRowSparseTables(t *testing.T) {
