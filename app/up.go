@@ -95,6 +95,14 @@ func (v *upVerb) coordinate(ctx context.Context, s *session, log *slog.Logger, f
 			case <-ctx.Done():
 			}
 		}()
+	} else {
+		go func() {
+			select {
+			case err := <-up.claim.lost:
+				cancel(misused(fmt.Errorf("--etcd: %w", err)))
+			case <-ctx.Done():
+			}
+		}()
 	}
 	if first {
 		if err := v.greet(s, up); err != nil {
@@ -125,6 +133,7 @@ type coordinating struct {
 	authority   *trust.Authority
 	self        *trust.Identity
 	etcd        *etcd.Server // nil: another's
+	claim       *claim       // on that; nil: it is the coordinator's own
 	closers     []func() error
 	port        transport.Port
 	portAddr    string // by which others reach it
@@ -165,6 +174,12 @@ func (v *upVerb) prepare(ctx context.Context, s *session, log *slog.Logger) (*co
 		if store, endpoints, err = v.meta(ctx, u); err != nil {
 			return u, misconfigured(err)
 		}
+	} else {
+		hash := u.authority.Hash()
+		if u.claim, err = stake(ctx, store, hash[:]); err != nil {
+			return u, misused(fmt.Errorf("--etcd: %w", err))
+		}
+		u.closers = append(u.closers, u.claim.Close)
 	}
 	network := transport.TCP{
 		Listen: net.JoinHostPort(listenHost(v.Listen), "0"), TLS: u.self.PeerConfig(),

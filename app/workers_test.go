@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/cluster/fleet"
-	"github.com/trivium-ml/trivium/cluster/meta/etcd"
-	"github.com/trivium-ml/trivium/cluster/trust"
 )
 
 // small is a job of a second at most.
@@ -213,58 +211,6 @@ func inDir(dir string, args []string) []string {
 		return append(args, "--dir", filepath.Join(dir, "cluster"))
 	}
 	return args
-}
-
-// TestClusterOnAnEtcd: machines join a cluster whose metadata lie in an etcd that runs already, without TLS or with certificates of its own.
-func TestClusterOnAnEtcd(t *testing.T) {
-	certificates := func(t *testing.T) trust.Files {
-		a, err := trust.OpenAuthority(filepath.Join(t.TempDir(), "ca"), time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		id, err := a.Identity(trust.Name{Role: "etcd", ID: "0"}, []string{"127.0.0.1"}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		files, err := id.Save(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return files
-	}
-	own := certificates(t)
-	flag := []string{"--etcd-tls", own.Cert + "," + own.Key + "," + own.CA}
-	for name, c := range map[string]struct {
-		files etcd.Files
-		flags []string
-		wrong []string // flags of a node that cannot join
-		want  string
-	}{
-		"no TLS":      {wrong: flag, want: "this cluster's etcd takes no TLS"},
-		"its own TLS": {etcd.Files(own), flag, nil, "this cluster's etcd has certificates of its own"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			store, err := etcd.Embed(t.Context(), filepath.Join(dir, "etcd"), etcd.Options{Listen: []string{"127.0.0.1:0"}, Files: c.files})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer store.Close()
-			var at struct{ Addr, Token string }
-			up, _, down := background(t, dir, append([]string{"up", "--listen", "127.0.0.1:0", "--json", "--etcd", strings.Join(store.Endpoints(), ",")}, c.flags...)...)
-			defer down()
-			if err := json.Unmarshal([]byte(up.await(t, "}\n")), &at); err != nil {
-				t.Fatal(err)
-			}
-			join := []string{"node", "--join", at.Addr, "--token", at.Token, "--id", "a", "--cores", "1"}
-			if got := runIn(t, dir, append(slices.Clone(join), c.wrong...)...); got.code != Misused || !strings.Contains(got.err, c.want) {
-				t.Errorf("exits with %d: %s, want %q", got.code, got.err, c.want)
-			}
-			node, _, leave := background(t, dir, append(join, c.flags...)...)
-			defer leave()
-			node.await(t, "lent to")
-		})
-	}
 }
 
 // TestAdvertise: a coordinator may be reached by an address that is not this machine's own.
