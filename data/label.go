@@ -40,6 +40,7 @@ func (s *labelSet) addCount(v float32, c labelCount) {
 	if s.seen == nil {
 		s.seen = map[float32]labelCount{}
 	}
+	v += 0 // -0 and 0 are one key, which would be named by the last of them
 	at, ok := s.seen[v]
 	switch {
 	case ok:

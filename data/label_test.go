@@ -58,6 +58,7 @@ func TestLabels(t *testing.T) {
 		{"-1 1 1", trivium.Data{Classes: 2}, 0, "class [-1 1] [0 1 1]"},
 		{"1 2 2", trivium.Data{Classes: 2}, 0, "class [1 2] [0 1 1]"},
 		{"-0 1 1", trivium.Data{Classes: 2}, 0, "class [0 1] [0 1 1]"},
+		{"-1 0 1 -0", trivium.Data{}, 0, "class [-1 0 1] [0 1 2 1]"},
 		{"0.5 1 2", trivium.Data{}, 0, "real [] [0.5 1 2]"},
 		{"0 1 1", trivium.Data{}, LabelsReal, "real [] [0 1 1]"},
 		{"0.5 1 2", trivium.Data{}, LabelsClass, "class [0.5 1 2] [0 1 2]"},

@@ -22,7 +22,7 @@ func plainName(buf, text []byte) []byte {
 	if !ok || !(math.Abs(v) < exactNames) {
 		return text
 	}
-	return appendName(buf[:0], v+0, 64) // not -0
+	return appendName(buf[:0], v, 64)
 }
 
 // exactNames is from where on whole numbers run together.
@@ -31,6 +31,7 @@ const exactNames = 1 << 53
 // appendName writes a number of 32 or 64 bits as a file of text has it: without an exponent, but for the very small, and with no more digits than
 // tell it from others of its bits.
 func appendName(buf []byte, v float64, bits int) []byte {
+	v += 0 // -0 is called 0
 	format := byte('f')
 	if v != 0 && math.Abs(v) < 1e-6 {
 		format = 'e'

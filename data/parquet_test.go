@@ -208,13 +208,14 @@ func TestNumbersOf32BitsAsNames(t *testing.T) {
 	}
 	var rows []row
 	var matrix []float32
-	for i, v := range []float32{0.1, 16777216, 2.3e-7} {
+	zero := float32(0)
+	for i, v := range []float32{0.1, 16777216, 2.3e-7, zero, -zero} { // both zeros are one name
 		rows = append(rows, row{v, int32(i % 2)})
 		matrix = append(matrix, v, float32(i%2))
 	}
-	for name, contents := range map[string][]byte{"a.parquet": parquetBytes(t, rows), "a.npy": npyFile("<f4", "3, 2", float32s(matrix...))} {
+	for name, contents := range map[string][]byte{"a.parquet": parquetBytes(t, rows), "a.npy": npyFile("<f4", "5, 2", float32s(matrix...))} {
 		s := open(t, trivium.Data{Source: write(t, t.TempDir(), name, contents), Label: "1", Categorical: []string{"0"}, Train: ":"}, Options{})
-		if got, want := fmt.Sprint(s.Transform.Columns[0].Categories), "[0.1 16777216 2.3e-07]"; got != want {
+		if got, want := fmt.Sprint(s.Transform.Columns[0].Categories), "[0 0.1 16777216 2.3e-07]"; got != want {
 			t.Errorf("%s: names %s, want %s", name, got, want)
 		}
 	}
