@@ -142,15 +142,18 @@ func countOf(s Shape) (count, error) {
 	return c, nil
 }
 
-// reshaped checks that to holds as many elements as from, and works out the one axis that may be given as N(-1).
-func reshaped(from, to Shape) (Shape, error) {
-	to = slices.Clone(to)
+// reshaped checks that given holds as many elements as from, and works out the one axis that may be given as N(-1).
+func reshaped(from, given Shape) (Shape, error) {
+	to := slices.Clone(given)
 	open := -1
 	for i, d := range to {
-		if d == N(-1) && open < 0 {
+		switch {
+		case d == N(-1) && open < 0:
 			open, to[i] = i, N(1)
-		} else if d.Fixed() && d.N < 0 {
-			return nil, fmt.Errorf("shape %v has a negative axis", to)
+		case d == N(-1):
+			return nil, fmt.Errorf("shape %v leaves two axes to be worked out", given)
+		case d.Fixed() && d.N < 0:
+			return nil, fmt.Errorf("shape %v has a negative axis", given)
 		}
 	}
 	have, err := countOf(from)
@@ -161,14 +164,37 @@ func reshaped(from, to Shape) (Shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	if open >= 0 && want.fixed > 0 && have.fixed%want.fixed == 0 {
-		to[open] = N(have.fixed / want.fixed)
-		want.fixed = have.fixed
+	if open >= 0 {
+		left, ok := have.without(want)
+		switch {
+		case want.fixed == 0:
+			return nil, fmt.Errorf("the open axis of %v may have any size", given)
+		case !ok:
+			return nil, fmt.Errorf("%v does not hold as many elements as %v, whichever size or dynamic axis the open one is", given, from)
+		}
+		to[open] = left
+		return to, nil
 	}
 	if have.fixed != want.fixed || !slices.Equal(have.axes, want.axes) {
-		return nil, fmt.Errorf("%v does not hold as many elements as %v", to, from)
+		return nil, fmt.Errorf("%v does not hold as many elements as %v", given, from)
 	}
 	return to, nil
+}
+
+// without is the one axis that part lacks of c: a size, or a dynamic axis.
+func (c count) without(part count) (Dim, bool) {
+	if part.fixed == 0 || c.fixed%part.fixed != 0 {
+		return Dim{}, false
+	}
+	left := N(c.fixed / part.fixed)
+	if left == N(1) && len(c.axes) == len(part.axes)+1 {
+		at := 0 // where they begin to differ
+		for at < len(part.axes) && part.axes[at] == c.axes[at] {
+			at++
+		}
+		return c.axes[at], slices.Equal(part.axes[at:], c.axes[at+1:])
+	}
+	return left, slices.Equal(part.axes, c.axes)
 }
 
 // End as a stop of Slice is the end of the axis.

@@ -137,7 +137,8 @@ func (b *Builder) Size(dt DType, shape ...Dim) Value {
 	return b.root.cur.add(spec{op: "Size", attrs: []Attr{attrDType(dt), attrShape(shape)}})
 }
 
-// Reshape is the same elements in row-major order in another shape; one axis may be N(-1) and is worked out. Gradient: Reshape back.
+// Reshape is the same elements in row-major order in another shape; one axis may be N(-1) and is worked out, as a size or as
+// the one dynamic axis that is left: a [batch,28,28] as N(-1), N(784) is [batch,784]. Gradient: Reshape back.
 func Reshape(a Value, shape ...Dim) Value {
 	if s, err := reshaped(a.Shape(), shape); err == nil {
 		shape = s

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,6 +162,25 @@ func TestSlicesFarOut(t *testing.T) {
 	}
 }
 
+// TestReshapeOpen: an open axis is a size, or the dynamic axis that is left.
+func TestReshapeOpen(t *testing.T) {
+	n, m := Axis("batch"), Axis("time").Plus(1)
+	for _, c := range []struct{ from, to, want Shape }{
+		{Shape{n, N(28), N(28)}, Shape{N(-1), N(784)}, Shape{n, N(784)}},
+		{Shape{n, N(28), N(28)}, Shape{n, N(-1)}, Shape{n, N(784)}},
+		{Shape{m, n, N(2)}, Shape{N(2), N(-1), m}, Shape{N(2), n, m}},
+		{Shape{n, n}, Shape{n, N(-1)}, Shape{n, n}},
+		{Shape{n, N(0)}, Shape{N(-1), n}, Shape{N(0), n}},
+		{Shape{n}, Shape{N(-1), n}, Shape{N(1), n}},
+		{Shape{}, Shape{N(-1)}, Shape{N(1)}},
+	} {
+		b := NewBuilder()
+		if got := Reshape(b.Input("x", F32, c.from...), c.to...); b.Err() != nil || !slices.Equal(got.Shape(), c.want) {
+			t.Errorf("%v as %v: %v, %v, want %v", c.from, c.to, got.Shape(), b.Err(), c.want)
+		}
+	}
+}
+
 func TestMistakesAreNamed(t *testing.T) {
 	n := Axis("batch")
 	for name, c := range map[string]struct {
@@ -171,12 +191,17 @@ func TestMistakesAreNamed(t *testing.T) {
 		"integers": {func(b *Builder) Value { return Exp(b.Scalar(I64, 1)) }, "operand 0 is i64, want f32 or f64; Cast it"},
 		"stretch":  {func(b *Builder) Value { return Add(b.Input("x", F32, n), b.Const(Fill(F32, 0, 3))) }, "do not broadcast: axis 0 is batch against 3"},
 		"reshape to another axis of that spelling": {func(b *Builder) Value { return Reshape(b.Input("x", F32, n, Axis("a").Plus(1)), n, Axis("a+1")) }, "does not hold as many elements"},
-		"reshape": {func(b *Builder) Value { return Reshape(b.Input("x", F32, n, N(6)), n, N(2), N(2)) }, "[batch,2,2] does not hold as many elements as [batch,6]"},
-		"axes":    {func(b *Builder) Value { return Sum(b.Input("x", F32, n), []int{1}, false) }, "axes [1] of [batch]: out of range"},
-		"perm":    {func(b *Builder) Value { return Transpose(b.Input("x", F32, n, N(2)), 1, 1) }, "[1 1] is no permutation"},
-		"slice":   {func(b *Builder) Value { return Slice(b.Const(Fill(F32, 0, 3)), Range{Start: 1, Stop: 5}) }, "slice 1:5 of an axis of 3"},
-		"concat":  {func(b *Builder) Value { x := b.Input("x", F32, n); return Concat(0, x, x) }, "only one operand may be dynamic"},
-		"labels":  {func(b *Builder) Value { return SoftmaxCrossEntropy(b.Input("x", F32, n, N(2)), b.Scalar(F32, 0)) }, "labels are f32"},
+		"reshape":                 {func(b *Builder) Value { return Reshape(b.Input("x", F32, n, N(6)), n, N(2), N(2)) }, "[batch,2,2] does not hold as many elements as [batch,6]"},
+		"reshape to any size":     {func(b *Builder) Value { return Reshape(b.Input("x", F32, N(0), N(4)), N(-1), N(0)) }, "the open axis of [-1,0] may have any size"},
+		"reshape to no size":      {func(b *Builder) Value { return Reshape(b.Input("x", F32, n, N(4)), N(-1)) }, "[-1] does not hold as many elements as [batch,4], whichever"},
+		"reshape to no whole one": {func(b *Builder) Value { return Reshape(b.Input("x", F32, N(3), N(4)), N(5), N(-1)) }, "[5,-1] does not hold as many elements as [3,4], whichever"},
+		"reshape to two":          {func(b *Builder) Value { return Reshape(b.Input("x", F32, N(4), N(4)), N(-1), N(-1)) }, "[-1,-1] leaves two axes to be worked out"},
+		"reshape away two":        {func(b *Builder) Value { return Reshape(b.Input("x", F32, n, Axis("a")), N(-1)) }, "[-1] does not hold as many elements as [batch,a], whichever"},
+		"axes":                    {func(b *Builder) Value { return Sum(b.Input("x", F32, n), []int{1}, false) }, "axes [1] of [batch]: out of range"},
+		"perm":                    {func(b *Builder) Value { return Transpose(b.Input("x", F32, n, N(2)), 1, 1) }, "[1 1] is no permutation"},
+		"slice":                   {func(b *Builder) Value { return Slice(b.Const(Fill(F32, 0, 3)), Range{Start: 1, Stop: 5}) }, "slice 1:5 of an axis of 3"},
+		"concat":                  {func(b *Builder) Value { x := b.Input("x", F32, n); return Concat(0, x, x) }, "only one operand may be dynamic"},
+		"labels":                  {func(b *Builder) Value { return SoftmaxCrossEntropy(b.Input("x", F32, n, N(2)), b.Scalar(F32, 0)) }, "labels are f32"},
 		"channels": {func(b *Builder) Value {
 			return Conv2D(b.Input("x", F32, n, N(8), N(8), N(3)), b.Const(Fill(F32, 0, 3, 3, 1, 4)), Value{}, Linear, Window{})
 		}, "differ in channels"},

@@ -85,7 +85,7 @@ func (p *Program) bindAxes(axes []int, feeds []*tensor.Tensor) error {
 }
 
 // sizes are what dims are for these axes; -1 for an axis that no feed gives.
-func sizes(dst []int, dims []dim, axes []int) error {
+func (p *Program) sizes(dst []int, dims []dim, axes []int) error {
 	for i, d := range dims {
 		dst[i] = d.n
 		if d.axis >= 0 {
@@ -95,7 +95,7 @@ func sizes(dst []int, dims []dim, axes []int) error {
 			dst[i] += axes[d.axis]
 		}
 		if dst[i] < 0 {
-			return fmt.Errorf("axis %d: size %d is negative", i, dst[i])
+			return fmt.Errorf("axis %d would have %d elements, as axis %q has %d", i, dst[i], p.axes[d.axis], axes[d.axis])
 		}
 	}
 	return nil

@@ -439,6 +439,42 @@ func TestFedOffsets(t *testing.T) {
 	}
 }
 
+// TestWideIndices: an index of 64 bits that no table has is named as it was fed.
+func TestWideIndices(t *testing.T) {
+	const wide = 5_000_000_000
+	axis := graph.Axis("n")
+	for op, f := range map[string]func(at graph.Value) graph.Value{
+		"Gather": func(at graph.Value) graph.Value {
+			return graph.Gather(at.Builder().Const(graph.Fill(graph.F32, 1, 3)), at)
+		},
+		"OneHot": func(at graph.Value) graph.Value { return graph.OneHot(at, 3, graph.F32) },
+		"SoftmaxCrossEntropy": func(at graph.Value) graph.Value {
+			return graph.SoftmaxCrossEntropy(graph.BroadcastTo(at.Builder().Scalar(graph.F32, 1), axis, graph.N(3)), at)
+		},
+	} {
+		b := graph.NewBuilder()
+		at := b.Input("at", graph.I64, axis)
+		out := f(at)
+		g := build(t, b)
+		for i, o := range variants(t) {
+			if _, err := compile(t, g, fetches{at}, fetches{out}, nil, o).Run(ctx, nil, i64s(0, wide)); err == nil || !strings.Contains(err.Error(), "1 is 5000000000, want 0 to 2") {
+				t.Errorf("%s, variant %d: %v", op, i, err)
+			}
+		}
+	}
+}
+
+// TestAxisTooShort: a size that an axis is too short for is told by its name.
+func TestAxisTooShort(t *testing.T) {
+	b := graph.NewBuilder()
+	x := b.Input("x", graph.F64, graph.Axis("n"))
+	out := graph.Slice(x, graph.Range{Start: 3})
+	p := compile(t, build(t, b), fetches{x}, fetches{out}, nil, Options{})
+	if _, err := p.Run(ctx, nil, f64s(l{1, 2}, 2)); err == nil || !strings.Contains(err.Error(), `axis 0 would have -1 elements, as axis "n" has 2`) {
+		t.Error(err)
+	}
+}
+
 // TestProgramKeepsItsFeeds: who compiled a program may use the list of feeds for something else.
 func TestProgramKeepsItsFeeds(t *testing.T) {
 	b := graph.NewBuilder()

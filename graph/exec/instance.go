@@ -160,7 +160,7 @@ func (x *instance) resize(axes []int) error {
 	copy(x.axes, axes)
 	for i, n := range x.p.nodes {
 		for k, s := range x.values[i] {
-			if err := sizes(s.dims, n.list.dims[k], axes); err != nil {
+			if err := x.p.sizes(s.dims, n.list.dims[k], axes); err != nil {
 				x.unfit()
 				return fmt.Errorf("exec: run: %s (%s): %w", n.name(), n.op, err)
 			}

@@ -110,6 +110,18 @@ func indices32(s *slot, scratch *[]int32) []int32 {
 	return out
 }
 
+// whole is number i of an integer slot.
+func (s *slot) whole(i int) int64 {
+	switch s.dt {
+	case graph.I64:
+		return flat[int64](s)[i]
+	case graph.I32:
+		return int64(flat[int32](s)[i])
+	default:
+		return int64(flat[uint8](s)[i])
+	}
+}
+
 // indices64 is indices32 for row pointers.
 func indices64(s *slot, scratch *[]int64) []int64 {
 	if s.dt == graph.I64 {
@@ -170,7 +182,7 @@ func (c *csr) check(values, columns int) {
 	c.idx = indices32(c.idxSlot, &c.idxBuf)
 	for i, v := range c.idx {
 		if v < 0 || int(v) >= columns {
-			badIndex("index", i, int64(v), columns)
+			badIndex("index", i, c.idxSlot.whole(i), columns)
 		}
 	}
 }

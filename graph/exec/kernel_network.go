@@ -52,7 +52,7 @@ func labelsOf(s *slot, from, to, classes int, w *worker) []int32 {
 	labels := indices32(&part, &w.ints)
 	for i, k := range labels {
 		if k < 0 || int(k) >= classes {
-			badIndex("label", from+i, int64(k), classes)
+			badIndex("label", from+i, part.whole(i), classes)
 		}
 	}
 	return labels

@@ -215,7 +215,7 @@ func bindOneHot[T number](b *bound) {
 		clear(out)
 		for i, k := range indices32(b.in[0], &w.ints) {
 			if k < 0 || int(k) >= depth {
-				badIndex("index", i, int64(k), depth)
+				badIndex("index", i, b.in[0].whole(i), depth)
 			}
 			out[i*depth+int(k)] = 1
 		}
@@ -252,7 +252,7 @@ func bindGather(b *bound) {
 		out, table := b.out[0].bytes(), b.in[0].bytes()
 		for i, k := range indices32(&part, &w.ints) {
 			if k < 0 || int(k) >= rows {
-				badIndex("index", from+i, int64(k), rows)
+				badIndex("index", from+i, part.whole(i), rows)
 			}
 			copy(out[(from+i)*row:(from+i+1)*row], table[int(k)*row:])
 		}
@@ -275,7 +275,7 @@ func bindScatterAdd[T float](b *bound) {
 		values := flat[T](b.in[2])
 		for i, k := range indices32(b.in[1], &w.ints) {
 			if k < 0 || int(k) >= rows {
-				badIndex("index", i, int64(k), rows)
+				badIndex("index", i, b.in[1].whole(i), rows)
 			}
 			d := out[int(k)*row:][:row]
 			addInto(b.isa, d, values[i*row:(i+1)*row])

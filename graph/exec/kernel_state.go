@@ -190,7 +190,7 @@ func bindApply(b *bound) {
 				rows := to[0].t.Dim(0)
 				for i, r := range u.Rows {
 					if r < 0 || int(r) >= rows {
-						badIndex("row", i, int64(r), rows)
+						badIndex("row", i, b.in[0].whole(i), rows)
 					}
 				}
 			}

@@ -271,7 +271,7 @@ func bindAccumApply(b *bound) {
 				rows = indices32(b.in[1], &w.ints)
 				for i, r := range rows {
 					if r < 0 || int(r) >= len(acc.rows) {
-						badIndex("row", i, int64(r), len(acc.rows))
+						badIndex("row", i, b.in[1].whole(i), len(acc.rows))
 					}
 				}
 				if rows == nil {
