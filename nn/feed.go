@@ -71,6 +71,8 @@ func newFeed(g *graph.Graph, v, scores graph.Value) (feed, error) {
 		f.kind = feedWeight
 	case f.name == "label" && typ.DType == graph.I32:
 		f.kind, want = feedClass, graph.I32
+	case f.name == "label" && typ.DType != graph.F32:
+		return f, fmt.Errorf("nn: input %q is %v, want %v for classes or %v for real labels", f.name, typ, graph.I32, graph.F32)
 	case f.name == "label":
 		f.kind = feedReal
 	case part == partIndptr:

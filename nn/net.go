@@ -80,6 +80,15 @@ func FromGraph(cpu *tensor.CPU, s NetSpec) (*Net, error) {
 		return nil, err
 	}
 	n := &Net{cpu: orCaller(cpu), init: s.Init, out: trivium.Outputs{Task: s.Task, Width: width, Margin: s.Margin}, result: s.Scores}
+	given, err := b.Build()
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range given.Inputs() {
+		if given.Node(v.Node()).Name == "weight" {
+			return nil, errors.New("nn: the graph of a net has no input \"weight\" of its own: a row's loss is multiplied by its weight afterwards")
+		}
+	}
 	weighted := graph.Mul(s.Loss, b.Input("weight", graph.F32, graph.Axis("batch")))
 	total := graph.Sum(weighted, nil, false)
 	forward, err := b.Build()
@@ -244,6 +253,13 @@ func (n *Net) compile(fetches []graph.Value, scores, weighted graph.Value) error
 		}
 	}
 	var errs []error
+	for _, v := range n.g.Inputs() { // once, though most feed two programs
+		_, err := newFeed(n.g, v, scores)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
 	build := func(feeds []graph.Value, fetches ...graph.Value) (s step) {
 		var err error
 		s.Program, err = exec.Compile(n.g, feeds, fetches, nil, exec.Options{CPU: n.cpu})

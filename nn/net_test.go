@@ -194,6 +194,27 @@ func TestMargins(t *testing.T) {
 	}
 }
 
+// TestInputsOfANet: inputs that cannot be fed are refused once, with what they could be.
+func TestInputsOfANet(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		dt   graph.DType
+		want string
+	}{
+		{"label", graph.I64, `nn: input "label" is i64[batch], want i32 for classes or f32 for real labels`},
+		{"weight", graph.F32, `nn: the graph of a net has no input "weight" of its own: a row's loss is multiplied by its weight afterwards`},
+	} {
+		b := graph.NewBuilder()
+		batch := graph.Axis("batch")
+		other := b.Input(c.name, c.dt, batch)
+		scores := graph.MatMul(b.Input("x", graph.F32, batch, graph.N(3)), b.Variable("w", graph.F32, []int{3, 1}, graph.Zeros()).Read())
+		loss := graph.Mul(graph.Reshape(scores, batch), graph.Cast(other, graph.F32))
+		if _, err := nn.FromGraph(tensor.NewCPU(1, false), nn.NetSpec{Loss: loss, Scores: scores, Task: trivium.Regression}); err == nil || err.Error() != c.want {
+			t.Errorf("%s of %v: %v, want %s", c.name, c.dt, err, c.want)
+		}
+	}
+}
+
 // TestFits: what a net cannot be fed is said of the schema, before there are rows.
 func TestFits(t *testing.T) {
 	b := graph.NewBuilder()
