@@ -394,32 +394,33 @@ func (c *core) cancel(o *operation, err error) {
 	c.trigger(o.tag, fault{cause: Canceled, rank: c.self, op: o.title(), evidence: err.Error(), err: err})
 }
 
-// cancelCommit fails the group: the others may have committed, or not.
+// cancelCommit voids what is under way. Where our vote is out nothing is, and it stays: a failure of the group would race with that of an
+// operation which is complete here, and void at others because of us.
 func (c *core) cancelCommit(t *tally, err error) {
-	if t.over {
+	if t.over || t.begun {
 		return
 	}
-	if !t.begun { // operations are under way: they can still be void everywhere
-		for _, o := range slices.Clone(c.ops) {
-			c.cancel(o, err)
-		}
-		for _, o := range slices.Clone(c.untaken) {
-			if t.over {
-				return
-			}
-			c.trigger(o.tag, fault{cause: Canceled, rank: c.self, op: o.title(), evidence: err.Error(), err: err})
-		}
-		return
+	for _, o := range slices.Clone(c.ops) {
+		c.cancel(o, err)
 	}
-	c.triggerWhole(fault{cause: Canceled, rank: c.self, op: "commit", evidence: err.Error(), err: err})
+	for _, o := range slices.Clone(c.untaken) {
+		if t.over {
+			return
+		}
+		c.trigger(o.tag, fault{cause: Canceled, rank: c.self, op: o.title(), evidence: err.Error(), err: err})
+	}
 }
 
-// abandonCommit ends t now: the others are told, and not waited for.
+// abandonCommit fails the group. Where our vote is out the others may have committed, or not: they say so, in voidWait at most. Else t ends now:
+// they are told, and not waited for.
 func (c *core) abandonCommit(t *tally, err error) {
 	if t.over {
 		return
 	}
 	c.triggerWhole(fault{cause: Canceled, rank: c.self, op: "commit", evidence: err.Error(), err: err})
+	if t.begun {
+		return
+	}
 	for _, in := range c.incidents {
 		if in.whole {
 			c.conclude(in, true)

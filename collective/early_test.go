@@ -72,7 +72,7 @@ func TestGoodbyeOvertakesTheCause(t *testing.T) {
 	for _, r := range []int{1, 2} { // rank 0 does not commit
 		votes[r] = cores[r].commit(0, nil)
 	}
-	cores[2].cancelCommit(votes[2], errors.New("given up"))
+	cores[2].abandonCommit(votes[2], errors.New("given up"))
 	cores[2].leave()
 	report := takeOut(2, kindReport)
 	deliver(2, takeOut(2, kindVote))

@@ -17,9 +17,10 @@
 //   - All or nothing. If Commit returns nil anywhere, every operation of the step is complete everywhere, though a rank that does not
 //     hear of it before another is lost returns the Blame. Until then the sources are intact; they must stay readable, and the destinations
 //     are the group's.
-//   - Blame. A failure is a [*Blame] or a [*Mismatch], the same at every rank that survives. After a Mismatch, or a context that ended,
-//     the operation is void everywhere, Commit returns its error everywhere, and the group goes on with the next step. After a rank was
-//     lost the group is of no more use; a new view makes a new one.
+//   - Blame. A failure is a [*Blame] or a [*Mismatch], the same at every rank that survives. After a Mismatch, or a context that ended
+//     during it, the operation is void everywhere, Commit returns its error everywhere, and the group goes on with the next step. After a rank
+//     was lost, or the context of a Commit ended and the others did not commit within two seconds, the group is of no more use; a new view
+//     makes a new one.
 //   - Frames of an older epoch are never applied.
 //
 // A [Plan] says what a rank does: a list, made by pure functions, of sends, receives and reductions (files plan_*.go). core*.go executes
@@ -291,8 +292,9 @@ func (g *Group) Settle(ctx context.Context) error {
 }
 
 // Commit waits until every operation of the step is complete at every rank: the only point of no return. If one of them failed, at any
-// rank, all get its error, nothing of the step counts, and the next step begins. If ctx ends while Commit waits for the others, the
-// outcome is not known here, and the group is of no more use. A message that its receiver commits without is a [*Mismatch] of Field "messages";
+// rank, all get its error, nothing of the step counts, and the next step begins. If ctx ends, what is not complete here is void everywhere, and
+// the others have two seconds more to commit, since a vote cannot be taken back: the step may still count. If they do not, its outcome is
+// not known here, and the group is of no more use. A message that its receiver commits without is a [*Mismatch] of Field "messages";
 // a receiver that does not commit is waited for, until Options.Deadline, and then blamed. If a rank is lost meanwhile, each of the others returns nil that hears in time of
 // one that does, and else the Blame. A second Commit of the step meanwhile is refused. If ctx ends when the step counts already, the error is an
 // [*UnsentError].
@@ -314,16 +316,22 @@ func (g *Group) Commit(ctx context.Context, step uint64) error {
 			g.h.do(func() { g.c.cancelCommit(t, context.Cause(ctx)) })
 			select {
 			case <-done:
-			case <-time.After(2 * voidWait): // the operations are void by now, or a frame of theirs lands for ever
+			case <-time.After(2 * voidWait): // the others do not vote, or a frame of an operation that is void lands for ever
 				g.h.do(func() { g.c.abandonCommit(t, context.Cause(ctx)) })
-				<-done // it has ended the vote
+				<-done // at once, or when the others have said what they know
 			}
 		}
 	}
 	err := g.h.voteErr(t)
+	limit := ctx
+	if ctx.Err() != nil { // what was sent a moment ago may still be in the hands of another goroutine
+		var stop context.CancelFunc
+		limit, stop = context.WithTimeout(context.WithoutCancel(ctx), 2*voidWait)
+		defer stop()
+	}
 	// Also what is void may still be on its way from the sources.
-	if to, late := g.h.drain(ctx, g.c); err == nil && late != nil {
-		return &UnsentError{Step: step, To: to, err: late}
+	if to, late := g.h.drain(limit, g.c); err == nil && late != nil {
+		return &UnsentError{Step: step, To: to, err: ctx.Err()}
 	}
 	return err
 }

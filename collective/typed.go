@@ -7,8 +7,8 @@ import (
 	"github.com/trivium-ml/trivium/tensor"
 )
 
-// The functions below do one operation, at tag 0, and commit the step, which should hold no other operation. Where ctx ends during the
-// operation, it is void at all ranks; the step ends if the others commit it soon, and else the group.
+// The functions below do one operation, at tag 0, and commit the step, which should hold no other operation. Where ctx ends before the operation
+// is complete here, it is void at all ranks, unless all have voted for it already; see [Group.Commit] for how long the others are waited for then.
 
 // AllReduceInto writes to dst, at every rank, the reduction of all ranks' src. dst may be src.
 func AllReduceInto[T Number](ctx context.Context, g *Group, dst, src []T, r Reduce) error {
@@ -58,7 +58,7 @@ func AllToAllInto[T Number](ctx context.Context, g *Group, dst, src []T) error {
 	return g.one(ctx, Op{Kind: AllToAll}, Of(dst), Of(src))
 }
 
-// Barrier returns when all ranks have called it.
+// Barrier returns when all ranks have called it. It is a [Group.Commit], also where ctx ends.
 func (g *Group) Barrier(ctx context.Context) error {
 	return g.Commit(ctx, g.Step())
 }
@@ -75,13 +75,7 @@ func (g *Group) AllReduce64(ctx context.Context, x []float64) error {
 
 func (g *Group) one(ctx context.Context, op Op, dst, src Buffer) error {
 	step := g.Step()
-	h := g.Start(op, 0, dst, src)
-	err := h.Wait(ctx)
-	if err != nil && ctx.Err() != nil { // a Commit that does not wait for the others would cost the group
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), 2*voidWait)
-		defer stop()
-	}
+	err := g.Start(op, 0, dst, src).Wait(ctx)
 	if c := g.Commit(ctx, step); err == nil {
 		err = c
 	}

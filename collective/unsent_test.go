@@ -68,6 +68,28 @@ func TestUnsent(t *testing.T) {
 	})
 }
 
+// TestUnsentOfAnEndedContext: where the context has ended before Commit, the stream has two seconds to be through with the memory.
+func TestUnsentOfAnEndedContext(t *testing.T) {
+	for slow, want := range map[time.Duration]bool{time.Second: false, 5 * time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := openWith(t, inMemory, 2, collective.Options{}, nil, func(s transport.Stream) transport.Stream { return &slowDone{s, slow} })
+			defer w.close()
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			for r, err := range w.each(func(_ int, g *collective.Group) error {
+				if err := g.Start(collective.Op{}, 0, collective.Of(make([]float32, 1)), collective.Of([]float32{1})).Wait(t.Context()); err != nil {
+					return err
+				}
+				return g.Commit(ended, g.Step())
+			}) {
+				if _, unsent := errors.AsType[*collective.UnsentError](err); unsent != want || errors.Is(err, context.Canceled) != want || !unsent && err != nil {
+					t.Errorf("through after %v: rank %d: %v", slow, r, err)
+				}
+			}
+		})
+	}
+}
+
 // heldTell is a stream that is held up as it says, in the group's timer, that an operation takes long.
 type heldTell struct {
 	transport.Stream
