@@ -262,7 +262,7 @@ func (c *core) choose(j *job) Algorithm {
 		return Pairwise
 	case j.Plan == Shared && !c.fits(bytes):
 		return Pairwise
-	case j.Plan != Auto && (j.Plan != Hierarchy || len(c.hosts) > 0) && (j.Shards == 0 || j.Plan == Doubling):
+	case c.sumsBy(j.Plan) && (j.Shards == 0 || j.Plan == Doubling):
 		return j.Plan
 	case j.Shards > 0:
 		if costs := c.costs(); costs.Predict(Doubling, c.size(), bytes, 1) < costs.Predict(ExactTree, c.size(), bytes, 1) {
@@ -279,6 +279,11 @@ func (c *core) choose(j *job) Algorithm {
 		return c.across(flat, bytes)
 	}
 	return flat
+}
+
+// sumsBy says whether a is a way to add all ranks' vectors as they are.
+func (c *core) sumsBy(a Algorithm) bool {
+	return a != Auto && a != ExactTree && a != Direct && (a != Hierarchy || len(c.hosts) > 0)
 }
 
 // layered says whether there are several hosts, and one of them has several ranks.

@@ -24,7 +24,7 @@ type Op struct {
 	// to each, and Recv what it receives from each.
 	Counts, Recv []int
 
-	Scale float64 // what the result is multiplied by; 0: 1
+	Scale float64 // what the result of a reduction is multiplied by; 0: 1
 	Shape []int   // of the tensor, if it should be compared too
 
 	// Codec makes AllReduce of F32 lossy, save the first Plain elements, 8 at most: numbers that ride with a gradient. Residual keeps what this
@@ -40,7 +40,7 @@ type Op struct {
 	// Mean would divide by the number of ranks. The mean over shards is Scale 1/Shards. A NaN of the sum is quiet, positive and without payload.
 	Shards int
 
-	Plan     Algorithm // Auto: the planner chooses
+	Plan     Algorithm // Auto: the planner chooses, as where Plan does not fit the operation
 	Priority Priority
 	Aside    bool   // the caller has something else to do than to send: another goroutine does what is long of it
 	Label    string // what errors call it: the bucket, the tensor
@@ -218,6 +218,9 @@ func (op Op) validate(rank, size int, dst, src Buffer) (job, error) {
 	if op.Kind >= numKinds || op.Reduce >= numReduces {
 		say("there is no %v with %v", op.Kind, op.Reduce)
 	}
+	if int(op.Plan) >= len(algorithmNames) {
+		say("there is no plan %v", op.Plan)
+	}
 	if (op.Kind == Send || op.Kind == Receive || op.Kind == ReduceTo || op.Kind == Broadcast || op.Kind == Gather || op.Kind == Scatter) && (op.Root < 0 || op.Root >= size) && !op.fromAny() {
 		say("rank %d is none of the %d", op.Root, size)
 	}
@@ -234,6 +237,8 @@ func (op Op) validate(rank, size int, dst, src Buffer) (job, error) {
 		case whole && op.Scale != 0 && op.Scale != 1:
 			say("whole numbers cannot be scaled by %v", op.Scale)
 		}
+	} else if op.Scale != 0 && op.Scale != 1 {
+		say("%v does not reduce, and cannot be scaled by %v", op.Kind, op.Scale)
 	}
 	if op.Scale-op.Scale != 0 {
 		say("the scale is %v", op.Scale)

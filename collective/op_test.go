@@ -31,6 +31,43 @@ func TestImpossibleAmounts(t *testing.T) {
 	}
 }
 
+// TestOpOfNoEffect: a scale where nothing is reduced, and a plan that there is not, are refused. One that does not fit an allreduce leaves the choice
+// to the planner, in its own name.
+func TestOpOfNoEffect(t *testing.T) {
+	one, other, two := Of(make([]float32, 1)), Of(make([]float32, 1)), Of(make([]float32, 2))
+	for _, v := range []struct {
+		op       Op
+		dst, src Buffer
+		want     string // empty: it is not refused
+	}{
+		{Op{Kind: Broadcast, Scale: 2}, one, other, "broadcast does not reduce, and cannot be scaled by 2"},
+		{Op{Kind: AllGather, Scale: 0.5}, two, one, "all-gather does not reduce, and cannot be scaled by 0.5"},
+		{Op{Kind: AllGather, Scale: 1}, two, one, ""},
+		{Op{Kind: ReduceScatter, Scale: 2}, one, two, ""},
+		{Op{Plan: 77}, one, other, "there is no plan algorithm(77)"},
+		{Op{Kind: Barrier, Plan: Direct + 1}, Buffer{}, Buffer{}, "there is no plan algorithm(11)"},
+		{Op{Kind: Barrier, Plan: Direct}, Buffer{}, Buffer{}, ""},
+	} {
+		if _, err := v.op.validate(0, 2, v.dst, v.src); (err == nil) != (v.want == "") || err != nil && err.Error() != v.want {
+			t.Errorf("%+v: %v, want %s", v.op, err, v.want)
+		}
+	}
+	o, err := Options{}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCore(0, View{Epoch: 1, Peers: []transport.Name{{ID: "0"}, {ID: "1"}}}, &o)
+	for _, n := range []int{10, 1 << 20} {
+		dst, src := Of(make([]float32, n)), Of(make([]float32, n))
+		for _, a := range []Algorithm{ExactTree, Direct, Hierarchy} {
+			auto, asked := mustJob(t, Op{}, 0, 2, dst, src), mustJob(t, Op{Plan: a}, 0, 2, dst, src)
+			if got, want := c.choose(asked), c.choose(auto); got != want {
+				t.Errorf("%d elements by %v: it goes by %v, want %v", n, a, got, want)
+			}
+		}
+	}
+}
+
 // TestOpsSeen: the ranks that a mismatch of the step's operations names are the lowest that have the sums, in whatever order votes come.
 func TestOpsSeen(t *testing.T) {
 	sums := []uint32{7, 3, 7, 3, 5}
