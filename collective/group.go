@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/trivium-ml/trivium/transport"
+	"github.com/trivium-ml/trivium/wire"
 )
 
 // A Group is one rank's end of a group. Its methods may be called from any goroutine.
@@ -64,7 +65,7 @@ type Options struct {
 	NotFinite   Policy        // what a NaN or an infinity in a float32 or float64 contribution does
 	Costs       Costs         // of the links; the zero Costs: a guess, until Calibrate
 	Record      func(Measurement)
-	FirstStep   uint64
+	FirstStep   uint64 // 2^44 - 1 at most
 }
 
 // minFrame holds a report with texts of a few words.
@@ -112,6 +113,9 @@ func (o Options) resolve() (Options, error) {
 	}
 	if o.MaxFrame < minFrame {
 		return o, fmt.Errorf("collective: options: a MaxFrame of %d bytes, want %d at least: what ranks say of a failure would not fit", o.MaxFrame, minFrame)
+	}
+	if wire.MakeOp(o.FirstStep, 0).Step() != o.FirstStep {
+		return o, fmt.Errorf("collective: options: a FirstStep of %d: a frame has 44 bits for it", o.FirstStep)
 	}
 	o.Segment = min(o.Segment, o.MaxFrame)
 	return o, o.Costs.validate()

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -64,6 +65,15 @@ func TestOpOfNoEffect(t *testing.T) {
 			if got, want := c.choose(asked), c.choose(auto); got != want {
 				t.Errorf("%d elements by %v: it goes by %v, want %v", n, a, got, want)
 			}
+		}
+	}
+}
+
+// TestFirstStep: a step that no frame can name is refused. Others took its frames for those of a step long past, and blamed its rank.
+func TestFirstStep(t *testing.T) {
+	for step, refused := range map[uint64]bool{0: false, 1<<44 - 1: false, 1 << 44: true, 1<<44 + 1: true, math.MaxUint64: true} {
+		if _, err := (Options{FirstStep: step}).resolve(); (err != nil) != refused || refused && !strings.Contains(err.Error(), fmt.Sprintf("a FirstStep of %d", step)) {
+			t.Errorf("step %d: %v", step, err)
 		}
 	}
 }
