@@ -24,6 +24,7 @@ import (
 	"github.com/trivium-ml/trivium/cluster/trust"
 	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/host"
+	"github.com/trivium-ml/trivium/train/processes"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -61,7 +62,12 @@ func (v *nodeVerb) Run(ctx context.Context, s *session) error {
 	if v.ID == "" {
 		v.ID = nodeID(offer.Host)
 	}
-	children := launch.NewChildren()
+	sockets, err := newFolder()
+	if err != nil {
+		return err
+	}
+	defer sockets.Close()
+	children := housed{launch.NewChildren(), sockets.Path}
 	defer children.Close()
 	for {
 		err := v.belong(ctx, s, log, token, offer, children)
@@ -81,6 +87,27 @@ func (v *nodeVerb) Run(ctx context.Context, s *session) error {
 			return nil
 		}
 	}
+}
+
+// A housed launcher has its processes keep their sockets in dir. What they leave that are killed goes with it: their names have a part that is
+// their job's alone, so that no later process replaces it.
+type housed struct {
+	launch.Launcher
+	dir string
+}
+
+// Start implements launch.Launcher.
+func (h housed) Start(ctx context.Context, s launch.Spec) (*launch.Process, error) {
+	var a processes.Assignment
+	err := json.Unmarshal(s.Config, &a)
+	if err == nil {
+		a.Network.Dir = h.dir
+		s.Config, err = json.Marshal(&a)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: the assignment: %w", s.Name, err)
+	}
+	return h.Launcher.Start(ctx, s)
 }
 
 // backOff has it wait longer each time that it is not taken.

@@ -2,8 +2,11 @@ package app
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +14,8 @@ import (
 
 	"github.com/trivium-ml/trivium/cluster"
 	"github.com/trivium-ml/trivium/cluster/fleet"
+	"github.com/trivium-ml/trivium/cluster/launch"
+	"github.com/trivium-ml/trivium/train/processes"
 	"github.com/trivium-ml/trivium/transport"
 )
 
@@ -71,5 +76,34 @@ func TestNodeBackOff(t *testing.T) {
 		if v.backOff(); v.wait != c.want*time.Second {
 			t.Errorf("%d: it waits %v, want %v", i, v.wait, c.want*time.Second)
 		}
+	}
+}
+
+// TestSocketsOfAMachine: the sockets of a job's processes are in folders that go with who made them, here and at the coordinator.
+func TestSocketsOfAMachine(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	sockets, err := newFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := ""
+	launcher := housed{launch.NewGoroutines(func(ctx context.Context, c launch.Child) error {
+		var a processes.Assignment
+		if err := json.Unmarshal(c.Config, &a); err != nil {
+			return err
+		}
+		in = a.Network.Dir
+		return work(ctx, c, Options{}, nil, nil)
+	}), sockets.Path}
+	out := newSession(nil, nil, Options{}).runWork(t.Context(), &fleet.Work{
+		Job: fleet.Job{ID: "job-1", Threads: 1, Spec: fleet.Spec{Payload: smallPayload(t)}}, Nodes: []fleet.Lent{{Offer: fleet.Offer{Addr: "127.0.0.1"}}},
+		Launcher: launcher, Dir: t.TempDir(), Log: new(tape),
+	}, "127.0.0.1")
+	if err := errors.Join(launcher.Close(), sockets.Close()); err != nil || out.Code != Done || in != sockets.Path {
+		t.Errorf("%+v, %v; its sockets were in %s, want %s", out, err, in, sockets.Path)
+	}
+	if left, err := os.ReadDir(temp); len(left) > 0 || err != nil {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

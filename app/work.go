@@ -156,8 +156,16 @@ func unpackCheckpoint(file, dir string) error {
 }
 
 // assembleOn makes the team of a job whose workers run on nodes.
-func assembleOn(ctx context.Context, w *fleet.Work, host string) (*team, error) {
+func assembleOn(ctx context.Context, w *fleet.Work, host string) (_ *team, err error) {
 	m := &team{log: slog.New(slog.NewTextHandler(w.Log, &slog.HandlerOptions{Level: slog.LevelError})), launcher: keepOpen{w.Launcher}}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if m.sockets, err = newFolder(); err != nil { // the driver's; each machine has its own
+		return nil, err
+	}
 	secret := newSecret()
 	plain := loopback(host)
 	for _, n := range w.Nodes {
@@ -181,6 +189,7 @@ func assembleOn(ctx context.Context, w *fleet.Work, host string) (*team, error) 
 	if err != nil {
 		return nil, err
 	}
+	own.Dir = m.sockets.Path
 	opened, err := own.Open()
 	if err != nil {
 		return nil, err

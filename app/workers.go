@@ -254,6 +254,15 @@ type keepOpen struct{ launch.Launcher }
 
 func (keepOpen) Close() error { return nil }
 
+// newFolder makes a folder for the sockets of one job's processes, or of one machine's.
+func newFolder() (*processes.Folder, error) {
+	f, err := processes.NewFolder()
+	if errors.Is(err, transport.ErrTooLong) {
+		err = misused(err)
+	}
+	return f, err
+}
+
 func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error) {
 	m := &team{log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelError}))} // the verdict says the rest
 	defer func() {
@@ -263,9 +272,7 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 	}()
 	var network transport.Network
 	if t.processes {
-		if m.sockets, err = processes.NewFolder(); errors.Is(err, transport.ErrTooLong) {
-			return nil, misused(err)
-		} else if err != nil {
+		if m.sockets, err = newFolder(); err != nil {
 			return nil, err
 		}
 		m.network = processes.Network{Dir: m.sockets.Path, Secret: newSecret()}

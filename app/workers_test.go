@@ -248,7 +248,13 @@ func TestBenchNetAlone(t *testing.T) {
 
 // TestCluster goes the whole way: a coordinator, machines, jobs one after another, a lost machine, a coordinator that begins anew.
 func TestCluster(t *testing.T) {
-	dir := t.TempDir()
+	dir, temp := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	t.Cleanup(func() { // all have ended by then
+		if left, err := filepath.Glob(filepath.Join(temp, "trivium-*")); len(left) > 0 || err != nil {
+			t.Errorf("left: %q, %v", left, err)
+		}
+	})
 	var at struct{ Addr, Token string }
 	up, upErrs, down := background(t, dir, "up", "--listen", "127.0.0.1:0", "--json")
 	if err := json.Unmarshal([]byte(up.await(t, "}\n")), &at); err != nil {

@@ -51,7 +51,7 @@ func (a *Assignment) Name() transport.Name {
 
 // A Network says how a worker reaches the others: by unix sockets and shared memory on one host, and, where Listen is set, by TCP too.
 type Network struct {
-	Dir      string `json:"dir,omitempty"`      // of unix sockets; empty: the user's own
+	Dir      string `json:"dir,omitempty"`      // of unix sockets; empty: the user's own, or that of whoever starts the process
 	Secret   []byte `json:"secret,omitempty"`   // that all processes of the job share
 	Listen   string `json:"listen,omitempty"`   // host:port for peers on other hosts; empty: there are none
 	Identity []byte `json:"identity,omitempty"` // trust.Identity.Encode: TCP speaks TLS; nil: it does not
