@@ -84,7 +84,7 @@ func (s *session) measure(ctx context.Context, t *training, m *team, options jso
 	topology, _ := started.Find(linksName)
 	d := processes.Driver{
 		Run: linksName, Job: t.job, Topology: topology, Options: options, Workers: t.workers, Threads: 1, Port: m.port, Network: m.network,
-		NetworkOf: m.networkOf, Launcher: m.launcher, Build: b.Binary, Log: m.log, Output: s.workerOutput,
+		NetworkOf: m.networkOf, Launcher: m.launcher, Build: b.Binary, Log: m.log, Output: s.outputs(t.workers),
 	}
 	r, err := d.Train(ctx)
 	if ctx.Err() != nil { // the workers say that they were broken off, each for itself

@@ -175,7 +175,7 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 	driver := processes.Driver{
 		Run: about.Name, Job: t.job, Topology: topology, Options: t.options, Workers: t.workers, Servers: t.servers, Threads: about.Threads, Adapt: t.threads == 0, CheckpointEvery: t.every,
 		Notes: about.Versions, Port: team.port, Network: team.network, NetworkOf: team.networkOf, Launcher: team.launcher, Build: about.Versions["binary"],
-		Observe: o.hub, Log: team.log, Output: s.workerOutput, Data: t.splits,
+		Observe: o.hub, Log: team.log, Output: s.outputs(t.workers), Data: t.splits,
 		Watch: t.watch(o, func() {
 			began = true
 			o.figures(observe.Driver, t.restarted)
@@ -213,9 +213,15 @@ func (s *session) trainWithWorkers(ctx context.Context, t *training) error {
 	return err
 }
 
-// workerOutput is where a worker's words go that are no messages: its standard error, which says what went wrong with the process.
-func (s *session) workerOutput(index int) io.Writer {
-	return &prefixed{w: s.err, prefix: fmt.Sprintf("worker %d: ", index)}
+// outputs is where the words go that are no messages, of each of so many workers and of the servers after them: their standard error, which
+// says what went wrong with the process.
+func (s *session) outputs(workers int) func(index int) io.Writer {
+	return func(index int) io.Writer {
+		if index >= workers {
+			return &prefixed{w: s.err, prefix: fmt.Sprintf("server %d: ", index-workers)}
+		}
+		return &prefixed{w: s.err, prefix: fmt.Sprintf("worker %d: ", index)}
+	}
 }
 
 // A prefixed writer puts its prefix before what it is given: whole lines, from one goroutine.

@@ -449,3 +449,17 @@ func TestCluster(t *testing.T) {
 		t.Errorf("status without a coordinator exits with %d: %s", got.code, got.err)
 	}
 }
+
+// TestOutputs: what a server prints is not taken for a worker's.
+func TestOutputs(t *testing.T) {
+	var printed tape
+	to := newSession(nil, &printed, Options{}).outputs(2)
+	for i := range 4 {
+		if _, err := to(i).Write([]byte("x\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "worker 0: x\nworker 1: x\nserver 0: x\nserver 1: x\n"; printed.String() != want {
+		t.Errorf("%q, want %q", printed.String(), want)
+	}
+}

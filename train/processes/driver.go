@@ -244,7 +244,7 @@ func (d *Driver) launch(ctx context.Context, exits chan<- int, wait *sync.WaitGr
 		a.Index = i
 		if d.NetworkOf != nil {
 			if a.Network, err = d.NetworkOf(a.Name(), i); err != nil {
-				return fmt.Errorf("processes: worker %d: %w", i, err)
+				return fmt.Errorf("processes: %s %s: %w", a.Name().Role, a.Name().ID, err)
 			}
 		}
 		config, err := json.Marshal(&a)

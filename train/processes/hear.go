@@ -159,7 +159,7 @@ func (d *Driver) progress(kind uint8, p *part) {
 func (d *Driver) say(p *part, s said) {
 	switch {
 	case s.Notice && d.Watch.Notice != nil:
-		d.Watch.Notice(s.Level, fmt.Sprintf("worker %d: %s", p.index, s.Text))
+		d.Watch.Notice(s.Level, p.title()+": "+s.Text)
 	case !s.Notice && p.index == 0 && d.Watch.Note != nil:
 		d.Watch.Note(s.Text)
 	}
