@@ -293,7 +293,7 @@ func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error
 		m.launcher = launch.NewGoroutines(func(ctx context.Context, c launch.Child) error { return work(ctx, c, o, m.inside, nil) })
 	}
 	driver := transport.Name{Job: "run", Role: "driver", ID: "0", Incarnation: 1} // the network is its own
-	m.port, err = network.Open(ctx, driver, transport.Options{Secret: m.network.Secret, Log: m.log})
+	m.port, err = network.Open(ctx, driver, m.network.Options(m.log))
 	return m, err
 }
 

@@ -89,7 +89,13 @@ func CertName(n transport.Name) trust.Name {
 	return trust.Name{Role: n.Role, ID: job + "." + n.ID}
 }
 
-// Options are those of a port on the network.
+// Options are those of a port on the network. Where all are on this host, no firewall keeps who dials waiting, and a process that is gone does
+// not either: one that does not answer stands still, as the driver between a Ctrl-Z and fg, and may go on. By TCP each dial is short: while one
+// waits in vain, what the other end dials is refused as busy.
 func (n Network) Options(log *slog.Logger) transport.Options {
-	return transport.Options{Secret: n.Secret, Log: log}
+	o := transport.Options{Secret: n.Secret, Log: log}
+	if n.Listen == "" {
+		o.Handshake = joinWait
+	}
+	return o
 }

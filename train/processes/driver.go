@@ -292,6 +292,9 @@ func (d *Driver) receive(ctx context.Context, events chan<- transport.Event) {
 	}
 }
 
+// stillFor is after how long without a turn of its loop a driver knows that it stood still itself, as between a Ctrl-Z and fg.
+const stillFor = 5 * time.Second
+
 // loop is the driver's life, until all workers have a result or are gone.
 func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Event, exits <-chan int, wait *sync.WaitGroup) {
 	deadline := time.NewTimer(d.Hello)
@@ -299,8 +302,14 @@ func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Even
 	tick := time.NewTicker(d.tick())
 	defer tick.Stop()
 	interrupt := ctx.Done()
+	turn := time.Now()
+	stood := func() bool { return time.Since(turn) > stillFor && d.phase() == starting && !d.stopped }
 	for !d.over() {
 		phase, stopped, lost := d.phase(), d.stopped, d.lost != nil
+		if stood() { // who started meanwhile is still to be heard
+			deadline.Reset(d.Hello)
+		}
+		turn = time.Now()
 		select {
 		case ev := <-events:
 			d.hear(running, &ev, wait)
@@ -314,6 +323,9 @@ func (d *Driver) loop(ctx, running context.Context, events <-chan transport.Even
 			interrupt = nil
 			d.stop(running, kindStop, nil)
 		case <-deadline.C:
+			if stood() {
+				continue
+			}
 			d.late()
 			return
 		}

@@ -139,6 +139,9 @@ func Work(ctx context.Context, a *Assignment, o Options) (err error) {
 		hostname = "unknown"
 	}
 	if err := w.send(ctx, kindHello, hello{o.Build, hostname, os.Getpid()}); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = fmt.Errorf("processes: the driver stands still, and has not answered in time: %w", errors.Unwrap(err))
+		}
 		return err
 	}
 	wait.Go(func() { w.live(ctx) })
