@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/trivium-ml/trivium/blob"
+	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/internal/nearest"
 	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/internal/shell"
@@ -274,6 +277,9 @@ func (v *runsDelete) Run(s *session) error {
 		if err != nil {
 			return err
 		}
+		if !rundir.Is(r.Dir) {
+			return misusedf("runs: %s has no run.json: it may be another program's folder, and is not deleted", r.Dir)
+		}
 		if r.Running {
 			return misusedf("runs: %s is running: interrupt it, or delete it once it has ended", r.Dir)
 		}
@@ -332,19 +338,25 @@ func (s *session) findTrained(root, name string) (*run, error) {
 // newestRuns is how many runs are named where none has the name that was given.
 const newestRuns = 8
 
-// locateRun finds the run that name means: a directory, a name in root, the beginning of one, or last.
+// locateRun finds the run that name means: a directory, a name in root, the beginning of one, or last. Of a directory checkpoints are enough: then
+// it is a run that cannot be read.
 func locateRun(root, name string) (*run, error) {
 	if name == "" { // which every name begins with: a variable that a script has not set
 		return nil, misusedf("runs: want the name of a run in %s, found none", root)
 	}
-	for _, dir := range []string{name, filepath.Join(root, name)} {
-		if rundir.Is(dir) {
-			return &run{rundir.Read(dir)}, nil
+	for _, is := range []func(dir string) bool{rundir.Is, holdsCheckpoints} {
+		for _, dir := range []string{name, filepath.Join(root, name)} {
+			if is(dir) {
+				return &run{rundir.Read(dir)}, nil
+			}
 		}
 	}
 	runs, err := readRuns(root)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := os.Stat(name); err == nil && filepath.Base(name) != name { // a path, and not the beginning of a name
+		return nil, misusedf("runs: %s is no run directory, and holds no checkpoints/NAME", name)
 	}
 	if len(runs) == 0 {
 		return nil, misusedf("runs: there is no run in %s; --out says where they are", root)
@@ -370,6 +382,12 @@ func locateRun(root, name string) (*run, error) {
 		return nil, misusedf("runs: no run in %s is called %q; %s", root, name, nearest.Sentence(name, names))
 	}
 	return nil, misusedf("runs: %d runs in %s begin with %q; give more of the name", len(found), root, name)
+}
+
+// holdsCheckpoints tells whether dir has what a run leaves whose directory could not be written, or was removed while it trained: checkpoints alone.
+func holdsCheckpoints(dir string) bool {
+	names, err := checkpoint.List(context.Background(), blob.Dir(filepath.Join(dir, checkpointsDir))) // the disk is looked at, and nothing waited for
+	return err == nil && len(names) > 0
 }
 
 func (r *run) name() string { return filepath.Base(r.Dir) }
@@ -399,8 +417,11 @@ func (r *run) unreadable() error {
 	if _, other := errors.AsType[*rundir.VersionError](r.Err); other { // it is whole: nobody is to delete it for that
 		return r.Err
 	}
-	return fmt.Errorf("%w: the run cannot be read; eval, apply, export and train --resume want no more than its checkpoints, and runs delete %s removes it",
-		r.Err, shell.Word(r.Dir))
+	err := fmt.Errorf("%w: the run cannot be read; eval, apply, export and train --resume want no more than its checkpoints", r.Err)
+	if rundir.Is(r.Dir) { // else it is not deleted either
+		err = fmt.Errorf("%w, and runs delete %s removes it", err, shell.Word(r.Dir))
+	}
+	return err
 }
 
 func (r *run) metrics() map[string]float64 {

@@ -92,19 +92,54 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// TestRunDirectoryThatCannotBeWritten: training goes on and says so.
+// TestRunDirectoryThatCannotBeWritten: training goes on and says so, and where its model is, which all that wants a model finds there.
 func TestRunDirectoryThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "file", "")
 	t.Setenv("TMPDIR", dir)
+	ctx, cancel := context.WithCancel(t.Context())
 	options := Options{Sources: data.Sources{"points": points(-1, nil)}}
-	got := runWith(t.Context(), t, dir, options, strings.Fields("train logistic --data points --epochs 2 --out file/runs")...)
-	if got.code != Done {
-		t.Errorf("exits with %d: %s", got.code, got.err)
+	interrupted := Options{Sources: data.Sources{"points": points(60, cancel)}}
+	train := strings.Fields("train logistic --data points --epochs 30 --out file/runs")
+	model := ""
+	for _, c := range []struct {
+		outcome
+		code int
+		ends string
+	}{
+		{runWith(t.Context(), t, dir, options, train...), Done, "finished  "},
+		{runWith(ctx, t, dir, interrupted, train...), Interrupted, "interrupted  "},
+	} {
+		m := regexp.MustCompile(`the model goes to (` + dir + `/trivium-[0-9]+) instead, `).FindStringSubmatch(c.out)
+		if c.outcome.code != c.code || m == nil {
+			t.Fatalf("exits with %d: %s%s", c.outcome.code, c.out, c.err)
+		}
+		for _, want := range []string{"the run directory cannot be written: ", "training goes on", c.ends} {
+			if !strings.Contains(c.out, want) {
+				t.Errorf("no %q in:\n%s", want, c.out)
+			}
+		}
+		model = m[1]
+		if resume := "; resume with: trivium train --resume " + model + " --out file/runs\n"; strings.HasSuffix(c.err, resume) != (c.code == Interrupted) {
+			t.Errorf("%s says %q", c.ends, c.err)
+		}
 	}
-	for _, want := range []string{"the run directory cannot be written: ", "training goes on", "the model goes to " + dir, "finished  "} {
-		if !strings.Contains(got.out, want) {
-			t.Errorf("no %q in:\n%s", want, got.out)
+	for _, c := range []struct {
+		command, says string
+		code          int
+	}{
+		{"train --resume " + model + " --name rest", "/run.json", Done},
+		{"eval " + model, "/run.json", Done},
+		{"apply " + model + " --data points --to p.csv", "/run.json", Done},
+		{"export " + model + " --to m.onnx", "/run.json", Done},
+		{"runs show " + model, "want no more than its checkpoints\n", Misused},
+		{"rerun " + model, "want no more than its checkpoints\n", Misused},
+		{"runs delete " + model, model + " has no run.json", Misused},
+		{"eval " + model + "/checkpoints", model + "/checkpoints is no run directory, and holds no ", Misused},
+		{"eval " + dir + "/none", "no run in runs is called ", Misused},
+	} {
+		if got := runWith(t.Context(), t, dir, options, strings.Fields(c.command)...); got.code != c.code || !strings.Contains(got.err, c.says) {
+			t.Errorf("%s exits with %d, want %d and %q: %s%s", c.command, got.code, c.code, c.says, got.out, got.err)
 		}
 	}
 }

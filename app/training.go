@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -326,12 +327,9 @@ func (t *training) keep(m trivium.Model) {
 
 // goOnWith tells a user how to go on.
 func (t *training) goOnWith(s *session) string {
-	from := []string{t.dir}
-	switch {
-	case t.saved == "" && t.from != "": // it ended before its first checkpoint
+	from := []string{cmp.Or(t.dir, filepath.Dir(t.kept))}
+	if t.saved == "" && t.from != "" { // it ended before its first checkpoint
 		from = []string{filepath.Dir(filepath.Dir(t.from)), "--checkpoint", filepath.Base(t.from)}
-	case t.dir == "":
-		return "its checkpoints are in " + t.kept
 	}
 	if t.again != nil {
 		return "repeat with: " + shell.Words(t.again...)
@@ -455,7 +453,7 @@ func (t *training) store() (blob.Store, error) {
 		if t.assemble != nil { // who reads this sits elsewhere
 			where = " on the coordinator's machine"
 		}
-		t.show.say("notice", "the model goes to "+t.kept+where+" instead")
+		t.show.say("notice", "the model goes to "+dir+where+" instead, which eval, apply, export and train --resume take for a run")
 		return blob.Dir(t.kept), nil
 	}
 	t.kept = filepath.Join(t.dir, checkpointsDir)

@@ -112,7 +112,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 	if err := s.train(ctx, t); err != nil || t.dir != "" {
 		return onMachine(err, w.Nodes)
 	}
-	return &keptError{t.kept}
+	return &keptError{filepath.Dir(t.kept)}
 }
 
 // onMachine adds to what a worker says the machine that it was on: whose file is not there, or whose memory was too small.
