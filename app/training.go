@@ -311,7 +311,7 @@ func (t *training) verdict(s *session, r trivium.Result, err error) error {
 		return &codedError{Diverged, err}
 	case errors.As(err, &refused), errors.As(err, &mistake):
 		return misused(err)
-	case r.Reason == trivium.Failed && t.topology == alone && t.saved != "" && t.assemble == nil:
+	case r.Reason == trivium.Failed && t.saved != "" && t.assemble == nil:
 		return fmt.Errorf("%w; %s", err, t.goOnWith(s))
 	}
 	return err
