@@ -4,6 +4,8 @@ package app
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -35,5 +37,26 @@ func TestRunsWhileTraining(t *testing.T) {
 	}
 	if got := runIn(t, dir, "runs", "delete", "before", "now"); got.code != Done || strings.Count(got.out, "deleted") != 2 {
 		t.Errorf("afterwards it exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestRunDirectoryThatIsRemoved: of a run whose directory is removed while it trains, what came of it is a run, and what is missing is said.
+func TestRunDirectoryThatIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{Sources: data.Sources{"points": points(60, func() {
+		if err := os.RemoveAll(filepath.Join(dir, "runs", "x")); err != nil {
+			t.Error(err)
+		}
+	})}}
+	for _, c := range []struct{ command, says string }{
+		{"train logistic --data points --epochs 30 --name x", "runs/x was removed or moved while the run was under way: "},
+		{"runs", "finished"},
+		{"eval x", "test.accuracy"},
+		{"runs report x --to x.html", "x.html"},
+		{"runs delete x", "deleted runs/x"},
+	} {
+		if got := runWith(t.Context(), t, dir, options, strings.Fields(c.command)...); got.code != Done || !strings.Contains(got.out+got.err, c.says) {
+			t.Errorf("%s exits with %d, without %q: %s%s", c.command, got.code, c.says, got.out, got.err)
+		}
 	}
 }

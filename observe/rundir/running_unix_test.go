@@ -3,6 +3,7 @@
 package rundir
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,38 @@ func TestRunning(t *testing.T) {
 		}
 		if err := Delete(dir); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestFolderGone: a folder that was removed or moved in mid-run, and written into by others since, is a run again with its result, and it is said.
+func TestFolderGone(t *testing.T) {
+	for what, lose := range map[string]func(dir string) error{
+		"removed": os.RemoveAll,
+		"moved":   func(dir string) error { return os.Rename(dir, dir+"-elsewhere") },
+		"removed, and written into": func(dir string) error {
+			return errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Join(dir, "checkpoints", "step-1"), 0o777))
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "runs", "r")
+		w, err := Create(dir, someHead())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lose(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Finish(Result{Reason: "finished"}); err == nil || !strings.Contains(err.Error(), dir+" was removed or moved while ") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if e := Read(dir); !Is(dir) || e.State() != "finished" || e.Head.Model != someHead().Model {
+			t.Errorf("%s: it is a run: %v; %+v", what, Is(dir), e)
+		}
+		if _, err := Open(dir); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := Delete(dir); err != nil {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -33,7 +33,8 @@ const (
 //
 // Until Finish or Close, or the end of the process, the run is this Writer's: it counts as running, and is not deleted.
 type Writer struct {
-	dir string
+	dir  string
+	head Head
 
 	mu     sync.Mutex
 	events *os.File // taken, as long as the run is under way; nil: closed
@@ -96,7 +97,7 @@ func Create(dir string, head Head) (w *Writer, err error) {
 		return nil, errors.Join(err, events.Close())
 	}
 	return &Writer{
-		dir: dir, events: events, series: map[string]*seriesFile{}, steps: map[string]*stepsFile{},
+		dir: dir, head: head, events: events, series: map[string]*seriesFile{}, steps: map[string]*stepsFile{},
 		limit: stepsFileBytes,
 	}, nil
 }
@@ -239,14 +240,31 @@ func (w *Writer) Event(e observe.Event) error {
 }
 
 // Finish writes what waits; then it writes the result, also if something before did not work: a reader must learn how the run ended. Then
-// it closes what Close does.
+// it closes what Close does. Where the folder was removed, or moved, in mid-run, others may have written checkpoints there anew: with a new head
+// they are a run again, and the error says what it lacks.
 func (w *Writer) Finish(r Result) error {
 	if r.End.IsZero() {
 		r.End = time.Now()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return errors.Join(w.closeFiles(), writeJSON(filepath.Join(w.dir, resultFile), r), w.letGo())
+	return errors.Join(w.closeFiles(), w.restore(), writeJSON(filepath.Join(w.dir, resultFile), r), w.letGo())
+}
+
+// restore makes a folder that has lost its head a run directory again.
+func (w *Writer) restore() error {
+	name := filepath.Join(w.dir, headFile)
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	err := os.MkdirAll(filepath.Join(w.dir, seriesDir), 0o777)
+	if err != nil {
+		err = fmt.Errorf("rundir: %w", err)
+	} else {
+		err = writeJSON(name, w.head)
+	}
+	lacks := fmt.Errorf("rundir: %s was removed or moved while the run was under way: it has none of the run's events and measurements", w.dir)
+	return errors.Join(lacks, err)
 }
 
 // Close writes what waits and closes all files without a result: the run counts as unfinished. A second Close does nothing.
