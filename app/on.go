@@ -22,6 +22,7 @@ import (
 	"github.com/trivium-ml/trivium/cluster/fleet"
 	"github.com/trivium-ml/trivium/cluster/trust"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/train/processes"
 )
 
 // onFlags name a cluster.
@@ -284,7 +285,8 @@ func leftNoRun(j *fleet.Job) error {
 }
 
 // fetchFiles puts the run directories among a job's files, of which one that began again has several, where those of this machine are. It returns
-// their new places, oldest first. What comes, comes into a folder of its own: a run here may have the job's name.
+// their new places, oldest first. What comes, comes into a folder of its own: a run here may have the job's name. What a fetch leaves there that fails
+// goes, since the cluster has it still; what one leaves that is killed goes with the next.
 func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (moved []string, err error) {
 	if _, err := os.Stat(out); errors.Is(err, fs.ErrNotExist) {
 		defer os.Remove(out) // which removes it only where nothing came: it is empty then
@@ -292,22 +294,24 @@ func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (move
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
 	}
-	root, err := os.MkdirTemp(out, ".fetch-")
+	folder, err := processes.NewFolderIn(out, ".fetch-")
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	root := folder.Path
 	if err := client.Files(ctx, id, root); err != nil {
 		if _, here := errors.AsType[*fs.PathError](err); !here { // such as a full disk
 			err = clusterError(err)
 		}
-		return nil, errors.Join(err, os.RemoveAll(root))
+		return nil, err
 	}
 	made, err := fs.Glob(os.DirFS(root), jobRuns+"/*") // the path of root may have what a pattern takes for its own, such as [
 	if err != nil {
 		return nil, err
 	}
 	if len(made) == 0 && ctx.Err() != nil { // a coordinator that is hung up on may say yet that this is all
-		return nil, errors.Join(clusterError(ctx.Err()), os.RemoveAll(root))
+		return nil, clusterError(ctx.Err())
 	}
 	age := map[string]int{} // of what can be read
 	if len(made) > 1 {
@@ -328,11 +332,11 @@ func fetchFiles(ctx context.Context, client *fleet.Client, out, id string) (move
 			to = fmt.Sprintf("%s-%d", at, n)
 		}
 		if err := os.Rename(dir, to); err != nil {
-			return nil, fmt.Errorf("the run stays in %s: %w", dir, err)
+			return nil, err
 		}
 		moved = append(moved, to)
 	}
-	return moved, os.RemoveAll(root)
+	return moved, nil
 }
 
 // jobRuns is the folder of a job's files that holds its run directory.

@@ -10,8 +10,8 @@ import (
 	"github.com/trivium-ml/trivium/transport"
 )
 
-// A Folder holds the sockets of one job's processes on this host. Its maker has it locked as long as it lives, so that what one leaves
-// that is killed can be told from what is in use: the next maker removes it.
+// A Folder is one process's own among those of others, such as that of the sockets of one job's processes on this host. Its maker has it locked as
+// long as it lives, so that what one leaves that is killed can be told from what is in use: the next maker removes it.
 type Folder struct {
 	Path   string
 	unlock func() error
@@ -22,25 +22,34 @@ const (
 	folderTries  = 100            // one fails only where a sweep comes between its making and its lock
 )
 
-// NewFolder makes a folder of its own among the temporary ones, and removes those of this user's that killed makers left there.
-// transport.ErrTooLong: sockets in it would have too long names.
+// NewFolder makes a Folder for sockets among the temporary ones. transport.ErrTooLong: sockets in it would have too long names.
 func NewFolder() (*Folder, error) {
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"))
+	f, err := NewFolderIn(os.TempDir(), folderPrefix)
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range left {
+	if err := (transport.Unix{Dir: f.Path}).Check(); err != nil { // now, and not in each worker
+		return nil, fmt.Errorf("processes: %w", errors.Join(err, f.Close()))
+	}
+	return f, nil
+}
+
+// NewFolderIn makes a Folder in dir, and removes those of this user's with that prefix that killed makers left there.
+func NewFolderIn(dir, prefix string) (*Folder, error) {
+	left, err := fs.Glob(os.DirFS(dir), prefix+"*") // the path of dir may have what a pattern takes for its own, such as [
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range left {
+		path := filepath.Join(dir, name)
 		if unlock, err := lockFolder(path); err == nil {
 			_ = errors.Join(os.RemoveAll(path), unlock()) // the next maker tries again
 		}
 	}
 	for range folderTries {
-		path, err := os.MkdirTemp("", folderPrefix)
+		path, err := os.MkdirTemp(dir, prefix)
 		if err != nil {
 			return nil, err
-		}
-		if err := (transport.Unix{Dir: path}).Check(); err != nil { // now, and not in each worker
-			return nil, fmt.Errorf("processes: %w", errors.Join(err, os.Remove(path)))
 		}
 		unlock, err := lockFolder(path)
 		if errors.Is(err, errHeld) {
@@ -54,7 +63,7 @@ func NewFolder() (*Folder, error) {
 		}
 		_ = unlock() // of what was removed meanwhile
 	}
-	return nil, errors.New("processes: others remove the folders for sockets as soon as they are made")
+	return nil, fmt.Errorf("others remove the folders %s* in %s as soon as they are made", prefix, dir)
 }
 
 // Close removes the folder.
