@@ -263,10 +263,7 @@ func (keepOpen) Close() error { return nil }
 // newFolder makes a folder for the sockets of one job's processes, or of one machine's.
 func newFolder() (*processes.Folder, error) {
 	f, err := processes.NewFolder()
-	if errors.Is(err, transport.ErrTooLong) {
-		err = misused(err)
-	}
-	return f, err
+	return f, misconfigured(err)
 }
 
 func (s *session) assemble(ctx context.Context, t *training) (_ *team, err error) {

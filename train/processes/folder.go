@@ -26,7 +26,7 @@ const (
 func NewFolder() (*Folder, error) {
 	f, err := NewFolderIn(os.TempDir(), folderPrefix)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("processes: there is no place for sockets: %w; TMPDIR says where temporary files go", err)
 	}
 	if err := (transport.Unix{Dir: f.Path}).Check(); err != nil { // now, and not in each worker
 		return nil, fmt.Errorf("processes: %w", errors.Join(err, f.Close()))

@@ -89,3 +89,12 @@ func TestFoldersAtOnce(t *testing.T) {
 	}
 	wait.Wait()
 }
+
+// TestFolderNowhere: that there is no folder for temporary files is said with what names it.
+func TestFolderNowhere(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	t.Setenv("TMPDIR", none)
+	if _, err := NewFolder(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), none) || !strings.Contains(err.Error(), "TMPDIR") {
+		t.Errorf("found %v", err)
+	}
+}
