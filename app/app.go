@@ -53,8 +53,8 @@ const (
 	Interrupted = 6 // by a signal; it can be resumed
 )
 
-// Main runs the command line of this process and exits with its code. SIGINT or SIGTERM ends a training after the step at hand, with
-// a checkpoint; a second one, half a second later or more, ends the process at once.
+// Main runs the command line of this process and exits with its code. SIGINT, SIGTERM or, unless it is ignored (nohup), SIGHUP ends a training
+// after the step at hand, with a checkpoint; a second one of the first two, half a second later or more, ends the process at once.
 //
 // The worker processes of a job are this program too: Main is where they begin, so that a program should do little before it.
 func Main(o Options) {
@@ -69,24 +69,38 @@ func Main(o Options) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go heed(signals, cancel, func() {
+	signal.Notify(signals, asking()...)
+	stop := func() {
+		signal.Ignore(syscall.SIGPIPE) // what reads our output may be gone by the same signal, and what is to be saved is not lost for words
+		cancel()
+	}
+	go heed(signals, stop, func() {
 		fmt.Fprintf(os.Stderr, "%s: ended at once, by a second signal: what was not saved is lost\n", o.Name)
 		os.Exit(Interrupted)
 	})
 	os.Exit(Run(ctx, os.Args[1:], os.Stdout, os.Stderr, o))
 }
 
+// asking are the signals that ask this process to end. A hangup is one, as of a terminal that is closed, unless who started it has it ignored.
+func asking() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
+}
+
 // sameWish is for how long after a signal others say the same once more: timeout(1) signals a command and then its process group, which the
 // command is in, and a program that started this one may hand on a Ctrl-C that the terminal has sent to both.
 const sameWish = 500 * time.Millisecond
 
-// heed calls cancel at the first signal, and end at one that comes sameWish later or more.
+// heed calls cancel at the first signal, and end at one that comes sameWish later or more: not at a hangup, which shells and the system send as
+// they see fit, and nobody because it takes long.
 func heed(signals <-chan os.Signal, cancel, end func()) {
 	<-signals
 	cancel()
 	for first := time.Now(); ; {
-		if <-signals; time.Since(first) >= sameWish {
+		if s := <-signals; s != syscall.SIGHUP && time.Since(first) >= sameWish {
 			end()
 			return
 		}

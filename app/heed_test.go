@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,8 @@ func TestInterruptedReading(t *testing.T) {
 	}
 }
 
-// TestHeed: a signal that comes twice at once, as timeout(1) sends it, lets a training save what it has; one that somebody sends again ends it.
+// TestHeed: a signal that comes twice at once, as timeout(1) sends it, lets a training save what it has; one that somebody sends again ends it, and a hangup
+// is no such one.
 func TestHeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal, 2)
@@ -29,10 +31,17 @@ func TestHeed(t *testing.T) {
 		go heed(signals, func() { cancelled++ }, func() { ended++ })
 		for i, c := range []struct {
 			after            time.Duration
+			signal           os.Signal
 			cancelled, ended int
-		}{{0, 1, 0}, {0, 1, 0}, {sameWish - time.Millisecond, 1, 0}, {time.Millisecond, 1, 1}} {
+		}{
+			{0, os.Interrupt, 1, 0},
+			{0, os.Interrupt, 1, 0},
+			{sameWish - time.Millisecond, os.Interrupt, 1, 0},
+			{time.Millisecond, syscall.SIGHUP, 1, 0},
+			{0, os.Interrupt, 1, 1},
+		} {
 			time.Sleep(c.after)
-			signals <- os.Interrupt
+			signals <- c.signal
 			synctest.Wait()
 			if cancelled != c.cancelled || ended != c.ended {
 				t.Errorf("signal %d, %v after the one before: asked to stop %d times, want %d; ended %d times, want %d", i+1, c.after, cancelled, c.cancelled, ended, c.ended)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -50,6 +51,35 @@ func TestKilledWorkerProcess(t *testing.T) {
 	}
 	if step := params(t, filepath.Join(dir, "runs", "on")).Progress.Step; step != saved+7 {
 		t.Errorf("its newest checkpoint is of update %d, want %d", step, saved+7)
+	}
+}
+
+// TestHangup: a terminal that is closed, which all processes of a command are told of, ends it as a Ctrl-C does, saved; under nohup it goes on.
+func TestHangup(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("not run here: the tests run under nohup")
+	}
+	for _, ignored := range []bool{false, true} {
+		if ignored {
+			signal.Ignore(syscall.SIGHUP) // which the command inherits
+		}
+		c := startCommand(t, t.TempDir(), "train mlp:20 --data digits --rows 1200 --epochs 1000000 --workers 2 --processes --name h")
+		signal.Reset(syscall.SIGHUP)
+		c.out.await(t, "epoch=2 ")
+		for _, pid := range append(childrenOf(t, c.Process.Pid), c.Process.Pid) {
+			if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ignored {
+			c.out.await(t, fmt.Sprintf("epoch=%d ", 50+strings.Count(c.out.String(), "epoch=")))
+			if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if code := c.wait(t); code != Interrupted || !strings.Contains(c.errs.String(), "resume with: ") {
+			t.Errorf("it is ignored: %v: the command ends with %d: %s", ignored, code, &c.errs)
+		}
 	}
 }
 

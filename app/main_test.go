@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"syscall"
 	"testing"
 )
 
@@ -29,7 +28,7 @@ func commandChild(args []string) (code int, ok bool) {
 	if len(args) == 0 || args[0] != commandArgument {
 		return 0, false
 	}
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, cancel := signal.NotifyContext(context.Background(), asking()...)
 	defer cancel()
 	return Run(ctx, args[1:], os.Stdout, os.Stderr, Options{}), true
 }

@@ -36,7 +36,7 @@ func Child(o Options) (code int, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	signal.Ignore(os.Interrupt) // a Ctrl-C reaches all processes of a terminal; the one that started us decides
+	signal.Ignore(os.Interrupt, syscall.SIGHUP) // a Ctrl-C and a hangup reach all processes of a terminal; the one that started us decides
 	if err == nil {
 		asked, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer cancel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -205,8 +206,8 @@ func (d *Driver) exited(ctx context.Context, p *part) {
 		return
 	}
 	e := p.process.Exit()
-	// It was asked to end before it could heed that, by a Ctrl-C, which the driver has got too, or by whoever stops its host's processes.
-	if !p.hello && (e.Signal == os.Interrupt || e.Signal == syscall.SIGTERM) {
+	// It was asked to end before it could heed that, by a Ctrl-C or a hangup, which the driver has got too, or by whoever stops its host's processes.
+	if !p.hello && slices.Contains([]os.Signal{os.Interrupt, syscall.SIGHUP, syscall.SIGTERM}, e.Signal) {
 		p.result = &result{Reason: trivium.Interrupted}
 		d.stop(ctx, kindStop, nil)
 		return

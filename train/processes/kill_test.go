@@ -32,9 +32,9 @@ func TestKilledWorker(t *testing.T) {
 	traintest.NoneLeft(t, pids)
 }
 
-// TestInterruptReachesChild: a Ctrl-C or a SIGTERM that comes before a child can heed it ends it, and interrupts the job.
+// TestInterruptReachesChild: a Ctrl-C, a hangup or a SIGTERM that comes before a child can heed it ends it, and interrupts the job.
 func TestInterruptReachesChild(t *testing.T) {
-	for _, variable := range []string{interrupted, terminated} {
+	for _, variable := range []string{interrupted, hungUp, terminated} {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, "worker/1")
 			if r, err := driver(t, nil).Train(t.Context()); err != nil || r.Reason != trivium.Interrupted {

@@ -52,7 +52,7 @@ func options() processes.Options {
 func TestMain(m *testing.M) {
 	if child, ok, err := launch.Enter(os.Args); ok {
 		if err == nil {
-			for variable, sig := range map[string]os.Signal{interrupted: os.Interrupt, terminated: syscall.SIGTERM} {
+			for variable, sig := range map[string]os.Signal{interrupted: os.Interrupt, hungUp: syscall.SIGHUP, terminated: syscall.SIGTERM} {
 				if child.Name == os.Getenv(variable) {
 					signal.Reset(sig)
 					self, _ := os.FindProcess(os.Getpid())
@@ -77,9 +77,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Variables with the name of a process: one that ends itself as a Ctrl-C or a SIGTERM does, or is asked to end before it has begun.
+// Variables with the name of a process: one that ends itself as a Ctrl-C, a hangup or a SIGTERM does, or is asked to end before it has begun.
 const (
 	interrupted = "TRIVIUM_TEST_INTERRUPTED"
+	hungUp      = "TRIVIUM_TEST_HUNG_UP"
 	terminated  = "TRIVIUM_TEST_TERMINATED"
 	stopped     = "TRIVIUM_TEST_STOPPED"
 )
