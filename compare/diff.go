@@ -17,7 +17,7 @@ type Difference struct {
 	System  string  `json:"system"`
 	A       Spread  `json:"a"` // samples a second
 	B       Spread  `json:"b"`
-	Verdict Verdict `json:"verdict"`        // of the seconds a sample: Faster means that b's is the faster; TooFew repeats, or undecided, where there is none
+	Verdict Verdict `json:"verdict"`        // of the seconds a sample: Faster means that b's is the faster; TooFew repeats, or undecided, where there is none; of too few it has no interval: 0 to 0
 	Only    string  `json:"only,omitempty"` // why there is no verdict: one of the two alone has the row, or a good trial of it
 }
 
@@ -68,10 +68,14 @@ func Diff(a, b *Report) *Differences {
 			}
 			if one.Only = incomparable(x, y); one.Only == "" {
 				one.Verdict = Judge(inverse(y.Rate.Values), inverse(x.Rate.Values))
+				few := min(len(x.Rate.Values), len(y.Rate.Values)) < fewest
+				if few { // the interval would be what the few happened to be
+					one.Verdict.Low, one.Verdict.High = 0, 0
+				}
 				switch {
 				case x.Crowded || y.Crowded:
 					one.Verdict.Outcome = undecided // as in the report
-				case min(len(x.Rate.Values), len(y.Rate.Values)) < fewest:
+				case few:
 					one.Verdict.Outcome = TooFew
 				default:
 					verdicts = append(verdicts, one.Verdict)
@@ -160,12 +164,15 @@ func (d *Differences) Text(w io.Writer) error {
 			continue
 		}
 		v := x.Verdict
-		interval, word := fmt.Sprintf("%.2f-%.2f", v.Low, v.High), fmt.Sprintf("%s (p %.2g)", v.Outcome, v.P)
+		interval, word := "", fmt.Sprintf("%s (p %.2g)", v.Outcome, v.P)
+		if v.High > 0 {
+			interval = fmt.Sprintf("%.2f-%.2f", v.Low, v.High)
+		}
 		switch v.Outcome {
 		case undecided:
 			word = "undecided: more busy threads than cores"
-		case TooFew: // whose interval would be what the few happened to be
-			interval, word = "", fmt.Sprintf("too few repeats to say (%d and %d; it takes %d of each)", len(x.A.Values), len(x.B.Values), fewest)
+		case TooFew:
+			word = fmt.Sprintf("too few repeats to say (%d and %d; it takes %d of each)", len(x.A.Values), len(x.B.Values), fewest)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f\t%s\t%s\n", x.Table, x.System, quantity.Short(x.A.Median), quantity.Short(x.B.Median), v.Ratio, interval, word)
 	}

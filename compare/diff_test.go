@@ -110,3 +110,26 @@ func TestDiffOfFewRepeats(t *testing.T) {
 		}
 	}
 }
+
+// TestDiffOfFewCrowdedRepeats: a row with more busy threads than cores is undecided, and of too few repeats it has no interval either.
+func TestDiffOfFewCrowdedRepeats(t *testing.T) {
+	of := func(rates ...float64) *Report {
+		x := &Row{System: "local", Good: len(rates), Crowded: true, Rate: spread(rates)}
+		return &Report{Tables: []*Table{{Task: "mlp1", Workers: 2, Batch: 100, Rows: []*Row{x}}}}
+	}
+	many := of(1, 2, 3, 4)
+	for _, c := range []struct {
+		a, b *Report
+		want bool // an interval
+	}{{of(1), of(2), false}, {many, of(2), false}, {of(1, 2, 3), many, false}, {many, many, true}} {
+		d := Diff(c.a, c.b)
+		var text strings.Builder
+		if err := d.Text(&text); err != nil {
+			t.Fatal(err)
+		}
+		v, line := d.Rows[0].Verdict, strings.Split(text.String(), "\n")[1]
+		if v.Outcome != undecided || (v.Low > 0) != c.want || (v.High > 0) != c.want || strings.Contains(line, fmt.Sprintf("%.2f-", v.Low)) != c.want {
+			t.Errorf("%d and %d repeats: %+v, want an interval: %v\n%s", len(d.Rows[0].A.Values), len(d.Rows[0].B.Values), v, c.want, line)
+		}
+	}
+}
