@@ -295,7 +295,7 @@ func (v *compareRun) own(s *session, workers int) (compare.Task, error) {
 	if v.Data != "" {
 		train.Data = &v.Data
 	}
-	job, err := train.job(s)
+	job, _, err := train.job(s)
 	if err != nil {
 		return compare.Task{}, err
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/internal/nearest"
+	"github.com/trivium-ml/trivium/nn"
 	"github.com/trivium-ml/trivium/tensor/kernel"
 )
 
@@ -91,6 +93,22 @@ func (s *session) checkModel(spec string) error {
 	name, _, _ := strings.Cut(spec, ":")
 	if _, ok := s.models[name]; !ok {
 		return fmt.Errorf("no model is called %q; %s", name, nearest.Sentence(name, slices.Sorted(maps.Keys(s.models))))
+	}
+	return nil
+}
+
+// checkArguments refuses a model whose arguments are wrong whatever the data, as it turns out where it is built for the smallest there are. That it
+// wants other data than these is no mistake.
+func (s *session) checkArguments(spec string) error {
+	if !strings.Contains(spec, ":") {
+		return nil
+	}
+	_, err := s.models.Build(spec, trivium.Schema{
+		Inputs: []trivium.InputSpec{{Name: "x", Form: trivium.Dense, Shape: []int{1}}},
+		Labels: trivium.LabelSpec{Kind: trivium.Class, Width: 2},
+	}, nil)
+	if wrong, ok := errors.AsType[*nn.ArgumentError](err); ok {
+		return wrong
 	}
 	return nil
 }

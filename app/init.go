@@ -3,17 +3,13 @@ package app
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
-	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/internal/shell"
-	"github.com/trivium-ml/trivium/nn"
-	"github.com/trivium-ml/trivium/tensor"
 )
 
 //go:embed job.yaml
@@ -30,8 +26,8 @@ func (v *initVerb) Run(ctx context.Context, s *session) error {
 	if err := s.checkModel(v.Model); err != nil {
 		return misused(err)
 	}
-	if err := s.checkArguments(ctx, v.Model); err != nil {
-		return err
+	if err := s.checkArguments(v.Model); err != nil {
+		return misusedf("model %q: %w", v.Model, err)
 	}
 	job := trivium.Job{Version: trivium.JobVersion, Model: v.Model}
 	fillDefaults(&job, given{})
@@ -56,21 +52,4 @@ func (v *initVerb) Run(ctx context.Context, s *session) error {
 	}
 	_, err = fmt.Fprintf(s.out, "wrote %s; train with: %s\n", v.To, shell.Words(s.command, "train", "-f", v.To))
 	return err
-}
-
-// checkArguments refuses a model whose arguments are wrong whatever the data, as it turns out where it is built for what a job without a
-// source trains on. That the model wants other data than this is no mistake: the file is there to name it.
-func (s *session) checkArguments(ctx context.Context, spec string) error {
-	splits, err := s.open(ctx, trivium.Data{Rows: 10}, data.Options{})
-	if err != nil {
-		return err
-	}
-	defer splits.Close()
-	cpu := tensor.NewCPU(1, false)
-	defer cpu.Close()
-	_, err = s.models.Build(spec, splits.Schema(), cpu)
-	if _, wrong := errors.AsType[*nn.ArgumentError](err); !wrong {
-		return nil
-	}
-	return misused(err)
 }

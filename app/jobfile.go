@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"reflect"
@@ -16,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/trivium-ml/trivium"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/internal/nearest"
 )
 
@@ -23,7 +25,7 @@ import (
 type jobFile struct {
 	name  string
 	lines map[string]int  // by dotted field
-	wrong map[string]bool // of these, whose values cannot be theirs, as is said already
+	wrong map[string]bool // of these, whose values cannot be theirs, and keys that are no fields, as is said already
 	flags given           // what the command line gives in their place: mistakes in it are on no line
 }
 
@@ -96,6 +98,7 @@ func (f *jobFile) walk(node *yaml.Node, t reflect.Type, prefix string, errs *[]e
 		field := prefix + key.Value
 		kind, known := fields[key.Value]
 		if !known {
+			f.wrong[field] = true
 			*errs = append(*errs, fmt.Errorf("%s: line %d: unknown key %q; %s", f.name, key.Line, field, nearest.Sentence(key.Value, names)))
 			continue
 		}
@@ -114,6 +117,10 @@ func (f *jobFile) walk(node *yaml.Node, t reflect.Type, prefix string, errs *[]e
 			f.wrong[field] = true
 			*errs = append(*errs, misfits...)
 			continue
+		} else if kind.Kind() == reflect.Map {
+			for j := 0; j+1 < len(meant.Content); j += 2 {
+				f.lines[field+"."+meant.Content[j].Value] = meant.Content[j].Line
+			}
 		}
 		node.Content = append(node.Content, key, value)
 	}
@@ -152,17 +159,35 @@ func isWhole(k reflect.Kind) bool {
 	return k == reflect.Int || k == reflect.Int64 || k == reflect.Uint64
 }
 
-// at puts the file and line of the field that a mistake names in front of it: Job.Validate's begin with "job: FIELD: ", and others with who says so.
+// fieldOf is the field that a mistake is in, if it names one: an optimizer's says so aside, and others begin with who says it and the field, as in
+// Job.Validate's "job: FIELD: ".
+func fieldOf(mistake error) string {
+	if m, ok := errors.AsType[interface {
+		error
+		Field() string
+	}](mistake); ok {
+		return m.Field()
+	}
+	_, text, _ := strings.Cut(mistake.Error(), ": ")
+	field, _, _ := strings.Cut(text, ":")
+	return field
+}
+
+// at puts the file and line of the field that a mistake names in front of it, in place of who says it where the field follows.
 func (f *jobFile) at(mistake error) error {
 	if f == nil {
 		return mistake
 	}
+	field := fieldOf(mistake)
+	line, ok := f.line(field)
+	if !ok {
+		return mistake
+	}
 	_, text, _ := strings.Cut(mistake.Error(), ": ")
-	field, _, _ := strings.Cut(text, ":")
-	if line, ok := f.line(field); ok {
+	if strings.HasPrefix(text, field+":") {
 		return fmt.Errorf("%s: line %d: %s", f.name, line, text)
 	}
-	return mistake
+	return fmt.Errorf("%s: line %d: %w", f.name, line, mistake)
 }
 
 // under is at for a mistake that may name no field: it is in one of those of section, on the section's line.
@@ -184,29 +209,69 @@ func (f *jobFile) under(section string, mistake error) error {
 	return mistake
 }
 
+// ofData puts file and line in front of what opening the data found wrong with its description, such as a column that is not there.
+func (f *jobFile) ofData(err error) error {
+	list, found := each(err), false
+	for i, e := range list {
+		if mistake, ok := errors.AsType[*data.Error](e); ok {
+			if line, ok := f.line("data." + mistake.Field); ok && f.lines["data."+mistake.Field] == line {
+				list[i], found = fmt.Errorf("%s: line %d: %w", f.name, line, e), true
+			}
+		}
+	}
+	if !found {
+		return err
+	}
+	return misused(joinByLine(list))
+}
+
 // line returns the line of field, or of what it stands under, unless a flag says it.
 func (f *jobFile) line(field string) (n int, ok bool) {
 	if f == nil {
 		return 0, false
 	}
-	for ; field != "" && !f.flags[field]; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
-		if n, ok = f.lines[field]; ok {
-			return n, true
+	for ; field != ""; field = field[:max(0, strings.LastIndexByte(field, '.'))] {
+		if f.flags[field] { // an optimizer's parameters are given together
+			return 0, false
+		}
+		if at, there := f.lines[field]; there && !ok {
+			n, ok = at, true
 		}
 	}
-	return 0, false
+	return n, ok
 }
 
-// each returns the errors that err joins, or err alone.
-func each(err error) []error {
+// each returns the errors that err joins, and those that these join, or err alone.
+func each(err error) (list []error) {
 	if err == nil {
 		return nil
 	}
 	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
-		return joined.Unwrap()
+	if !errors.As(err, &joined) {
+		return []error{err}
 	}
-	return []error{err}
+	for _, e := range joined.Unwrap() {
+		list = append(list, each(e)...)
+	}
+	return list
+}
+
+// news leaves out what follows from mistakes that are said already: those in the same field, and in any of section's where one names no field of it.
+func (f *jobFile) news(section string, found, said []error) []error {
+	var fields []string
+	for _, e := range said {
+		fields = append(fields, fieldOf(e))
+	}
+	if f != nil {
+		fields = slices.AppendSeq(fields, maps.Keys(f.wrong))
+	}
+	return slices.DeleteFunc(found, func(e error) bool {
+		field := fieldOf(e)
+		whole := !strings.HasPrefix(field, section+".")
+		return slices.ContainsFunc(fields, func(s string) bool {
+			return s == field || whole && (s == section || strings.HasPrefix(s, section+".")) || strings.HasPrefix(field, s+".")
+		})
+	})
 }
 
 // joinByLine joins mistakes in the order of their lines, each sentence once.

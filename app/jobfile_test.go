@@ -250,7 +250,7 @@ func TestJobFileParts(t *testing.T) {
 		want  []string
 	}{
 		{"", []string{
-			"job.yaml: line 2: batch: want at least 1", `job.yaml: line 3: optim: no optimizer is called "admm"`,
+			"job.yaml: line 2: batch: want at least 1", `job.yaml: line 4: optim: no optimizer is called "admm"`,
 			`job.yaml: line 6: stop.metric: want split.metric, such as valid.loss or test.accuracy; found "auc"`,
 			`job.yaml: line 7: stop.target: want a comparison such as ">= 0.9", found "0.9"`,
 		}},
@@ -299,6 +299,40 @@ trivium: job.yaml: line 4: ` + listed + "\ntrivium: job.yaml: line 6: " + watche
 	want := `trivium: stop.yaml: line 3: stop.target: want a comparison such as ">= 0.9", found "0.9"` + "\ntrivium: stop.yaml: line 2: " + watched + "\n"
 	if got.code != Misused || got.err != want {
 		t.Errorf("resumed: exits with %d:\n%swant\n%s", got.code, got.err, want)
+	}
+}
+
+// TestJobFileAllAtOnce: each mistake is on the line of its own key, none hides another, what follows from one is not said beside it, and what of the data
+// can be seen without them is found with the rest.
+func TestJobFileAllAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.csv", "label,x\nno,1\nyes,2\nno,3\nyes,4\n")
+	for _, c := range []struct{ text, want string }{
+		{"model: mlp:0\ndata:\n  class_weight: yes=-1\noptimizer:\n  name: adma\n  rate: -1\n  schedule: cosin:3\n", `job.yaml: line 1: model: mlp:0: "0" is not the size of a hidden layer: want a whole number from 1 to 16777216
+job.yaml: line 3: data: class_weight: class "yes": want a weight of 0 or more, found "-1"
+job.yaml: line 5: optim: no optimizer is called "adma"; did you mean "adam"?
+job.yaml: line 6: optimizer.rate: want a number of 0 or more, found -1
+job.yaml: line 7: optim: schedule "cosin:3": no schedule is called "cosin"; did you mean "cosine"?
+`},
+		{"model: softmax\noptimizer:\n  name: adam\n  params:\n    beta1: 2\n    rho: 1\n  schedule: step:0.5\n", `job.yaml: line 5: optim: adam: beta1: want a number from 0 to below 1, found 2
+job.yaml: line 6: optim: adam has no parameter "rho"; there are beta1, beta2, epsilon
+job.yaml: line 7: optim: schedule "step:0.5": step wants a whole number of updates and a factor from 0 to 1, such as step:100,0.1
+`},
+		{"model: softmax\nstop:\n  metric: valid.acc\n  patience: x\n", "job.yaml: line 3: metric: no metric is called \"acc\"; did you mean \"accuracy\"?\n" +
+			"job.yaml: line 4: stop.patience: found the text `x`, want a whole number\n"},
+		{"model: softmax\noptimizer:\n  name: [adam]\n  params: {beta1: 0.5}\nstop:\n  metric: [a]\n  patience: 3\n", `job.yaml: line 3: optimizer.name: found a list, want a text
+job.yaml: line 6: stop.metric: found a list, want a text
+`},
+		{"model: softmax\ndata:\n  source: a.csv\n  label: labl\n  drop: [y]\n  weight: z\n", `job.yaml: line 4: data: a.csv: label: there is no column "labl"; the columns are label, x
+job.yaml: line 5: data: a.csv: drop: there is no column "y"; the columns are label, x
+job.yaml: line 6: data: a.csv: weight: there is no column "z"; the columns are label, x
+`},
+	} {
+		write(t, dir, "job.yaml", c.text)
+		got := runIn(t, dir, "train", "-f", "job.yaml")
+		if want := "trivium: " + strings.ReplaceAll(strings.TrimSuffix(c.want, "\n"), "\n", "\ntrivium: ") + "\n"; got.code != Misused || got.err != want {
+			t.Errorf("exits with %d:\n%swant\n%s", got.code, got.err, want)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/cluster"
+	"github.com/trivium-ml/trivium/data"
 	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/rundir"
 	"github.com/trivium-ml/trivium/train"
@@ -59,7 +60,7 @@ func (v *trainVerb) Run(ctx context.Context, s *session) error {
 	t.show = newProgress(s.out, v.JSON, v.Quiet, os.Getenv)
 	var err error
 	if v.Resume == "" {
-		t.job, err = v.job(s)
+		t.job, t.file, err = v.job(s)
 	} else if err = misused(joinByLine(v.checkRun())); err == nil {
 		err = v.goOn(ctx, s, t)
 	}
@@ -251,8 +252,8 @@ func (v *trainVerb) ofAll(job *trivium.Job) {
 	}
 }
 
-// job puts the job together: the model's defaults, under the file, under the flags. It reports every mistake at once.
-func (v *trainVerb) job(s *session) (*trivium.Job, error) {
+// job puts the job together, with the file if there is one: the model's defaults, under the file, under the flags. It reports every mistake at once.
+func (v *trainVerb) job(s *session) (*trivium.Job, *jobFile, error) {
 	job := new(trivium.Job)
 	g := given{}
 	var file *jobFile
@@ -278,6 +279,8 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 		job.Model = "?" // said already
 	} else if err := s.checkModel(job.Model); err != nil {
 		errs = append(errs, file.at(fmt.Errorf("job: model: %w", err)))
+	} else if err := s.checkArguments(job.Model); err != nil {
+		errs = append(errs, file.at(fmt.Errorf("job: model: %s: %w", job.Model, err)))
 	}
 	fillDefaults(job, g)
 	if ofWorker {
@@ -289,7 +292,7 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 	if g["shards"] && job.Shards > 0 && !job.Exact { // else Validate says what is wrong with it
 		errs = append(errs, file.at(errors.New("job: shards: it is of exact mode: ask for exact too, or leave it out")))
 	}
-	mistakes := each(job.Validate())
+	mistakes := file.news("", each(job.Validate()), nil)
 	for _, mistake := range mistakes {
 		errs = append(errs, file.at(mistake))
 	}
@@ -302,19 +305,20 @@ func (v *trainVerb) job(s *session) (*trivium.Job, error) {
 		{"metrics", s.metrics.CheckNames(job.Metrics...)},
 		{"stop", stop},
 		{"stop.metric", train.CheckWatched(job.Stop, s.metrics)},
+		{"data.class_weight", data.CheckClassWeights(job.Data.ClassWeight)},
 	} {
-		if slices.ContainsFunc(mistakes, func(e error) bool { return strings.HasPrefix(e.Error(), "job: "+part.section) }) {
+		if part.section == "optimizer" && file != nil && file.wrong["optimizer.name"] { // which parameters there are, the name says
 			continue
 		}
-		for _, mistake := range each(part.err) {
+		for _, mistake := range file.news(part.section, each(part.err), mistakes) {
 			errs = append(errs, file.under(part.section, mistake))
 		}
 	}
 	errs = append(errs, v.checkRun()...)
 	if err := joinByLine(errs); err != nil {
-		return nil, misused(err)
+		return nil, nil, misused(err)
 	}
-	return job, nil
+	return job, file, nil
 }
 
 // checkRun finds the mistakes in the flags that are not the job's.

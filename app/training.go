@@ -34,6 +34,7 @@ import (
 // A training is one run of a job with all that is around it: data, threads, run directory, exporters, progress.
 type training struct {
 	job     *trivium.Job
+	file    *jobFile               // that it was read from; nil: none
 	resume  *checkpoint.Checkpoint // nil: from the start
 	from    string                 // the folder of resume
 	origin  string                 // what the user calls it
@@ -175,7 +176,7 @@ func (t *training) open(ctx context.Context, s *session) (err error) {
 		}
 	}
 	if t.splits, err = s.open(ctx, t.job.Data, options); err != nil {
-		return err
+		return t.file.ofData(err)
 	}
 	if t.splits.Train == nil { // a program's own source has returned others alone
 		return errors.Join(misusedf("train: the source %q has no rows to train on", t.job.Data.Source), t.splits.Close())

@@ -240,13 +240,13 @@ func classWeights(text string, names []string, counts []int64) ([]float32, error
 	for i := range w {
 		w[i] = 1
 	}
+	pairs, err := readClassWeights(text)
+	if err != nil {
+		return nil, err
+	}
 	weighed := make([]bool, len(names))
-	for _, part := range splitList(text) {
-		at := strings.LastIndexByte(part, '=')
-		if at < 0 {
-			return nil, setting("class_weight", "want balanced or name=weight,…, found %q", text)
-		}
-		name := strings.TrimSpace(part[:at])
+	for _, p := range pairs {
+		name := p.name
 		i := slices.Index(names, name)
 		if i < 0 {
 			i = slices.Index(names, strings.TrimPrefix(name, "+"))
@@ -258,16 +258,42 @@ func classWeights(text string, names []string, counts []int64) ([]float32, error
 			}
 			return nil, e
 		}
+		if weighed[i] {
+			return nil, setting("class_weight", "class %q has two weights: want one", names[i])
+		}
+		w[i], weighed[i] = p.weight, true
+	}
+	return w, nil
+}
+
+type classWeight struct {
+	name   string
+	weight float32
+}
+
+func readClassWeights(text string) (pairs []classWeight, err error) {
+	for _, part := range splitList(text) {
+		at := strings.LastIndexByte(part, '=')
+		if at < 0 {
+			return nil, setting("class_weight", "want balanced or name=weight,…, found %q", text)
+		}
+		name := strings.TrimSpace(part[:at])
 		v, err := strconv.ParseFloat(strings.TrimSpace(part[at+1:]), 32)
 		if err != nil || !finite32(v) || v < 0 {
 			return nil, setting("class_weight", "class %q: want a weight of 0 or more, found %q", name, part[at+1:])
 		}
-		if weighed[i] {
-			return nil, setting("class_weight", "class %q has two weights: want one", names[i])
-		}
-		w[i], weighed[i] = float32(v), true
+		pairs = append(pairs, classWeight{name, float32(v)})
 	}
-	return w, nil
+	return pairs, nil
+}
+
+// CheckClassWeights finds what is wrong with the class_weight setting whatever classes there are.
+func CheckClassWeights(text string) error {
+	if text == "" || text == "balanced" {
+		return nil
+	}
+	_, err := readClassWeights(text)
+	return err
 }
 
 // splitList cuts text at its commas, but for those that are written \, as in a flag that lists columns.

@@ -87,18 +87,18 @@ func NewLBFGS(spec trivium.OptimizerSpec, l *trivium.Layout, cpu *tensor.CPU) (*
 func CheckLBFGS(spec trivium.OptimizerSpec) error {
 	var errs []error
 	if spec.Name != "lbfgs" {
-		errs = append(errs, fmt.Errorf("optim: %q is not lbfgs", spec.Name))
+		errs = append(errs, mistaken("name", "%q is not lbfgs", spec.Name))
 	}
 	params, err := merge("lbfgs", lbfgsDefaults(), spec.Params)
 	errs = append(errs, err)
 	if !(spec.Rate >= 0 && spec.Rate <= 1e6) {
-		errs = append(errs, fmt.Errorf("optim: lbfgs: rate: want a number from 0 to 1e+06, found %v", spec.Rate))
+		errs = append(errs, mistaken("rate", "lbfgs: rate: want a number from 0 to 1e+06, found %v", spec.Rate))
 	}
 	if !(spec.L2 >= 0 && spec.L2 <= math.MaxFloat32) {
-		errs = append(errs, fmt.Errorf("optim: lbfgs: l2: want a number from 0 to %.2g, found %v", math.MaxFloat32, spec.L2))
+		errs = append(errs, mistaken("l2", "lbfgs: l2: want a number from 0 to %.2g, found %v", math.MaxFloat32, spec.L2))
 	}
 	if err == nil && params["c1"] >= params["c2"] {
-		errs = append(errs, fmt.Errorf("optim: lbfgs: c1 %g must be below c2 %g", params["c1"], params["c2"]))
+		errs = append(errs, mistaken("params", "lbfgs: c1 %g must be below c2 %g", params["c1"], params["c2"]))
 	}
 	for _, f := range []struct {
 		name, why string
@@ -111,7 +111,7 @@ func CheckLBFGS(spec trivium.OptimizerSpec) error {
 		{"clip_norm", "a clipped gradient is not that of the loss", spec.ClipNorm != 0},
 	} {
 		if f.set {
-			errs = append(errs, fmt.Errorf("optim: lbfgs takes no %s: %s", f.name, f.why))
+			errs = append(errs, mistaken(f.name, "lbfgs takes no %s: %s", f.name, f.why))
 		}
 	}
 	return errors.Join(errs...)

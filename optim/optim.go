@@ -184,17 +184,17 @@ func newRule(spec trivium.OptimizerSpec, isa kernel.ISA) (*Rule, error) {
 		errs = append(errs, err)
 	}
 	if f.adaptive && spec.Schedule != "" {
-		errs = append(errs, fmt.Errorf("optim: %s lowers the rate of each cell by itself and takes no schedule, found %q", spec.Name, spec.Schedule))
+		errs = append(errs, mistaken("schedule", "%s lowers the rate of each cell by itself and takes no schedule, found %q", spec.Name, spec.Schedule))
 	}
 	if f.adaptive && spec.Decay != 0 {
-		errs = append(errs, fmt.Errorf("optim: %s solves for the parameter itself and takes l2, not decay", spec.Name))
+		errs = append(errs, mistaken("decay", "%s solves for the parameter itself and takes l2, not decay", spec.Name))
 	}
 	for _, v := range []struct {
 		name  string
 		value float64
 	}{{"rate", spec.Rate}, {"l1", spec.L1}, {"l2", spec.L2}, {"decay", spec.Decay}, {"clip_value", spec.ClipValue}, {"clip_norm", spec.ClipNorm}} {
 		if !(v.value >= 0 && v.value <= math.MaxFloat32) {
-			errs = append(errs, fmt.Errorf("optim: %s: %s: want a number from 0 to %.2g, found %v", spec.Name, v.name, math.MaxFloat32, v.value))
+			errs = append(errs, mistaken(v.name, "%s: %s: want a number from 0 to %.2g, found %v", spec.Name, v.name, math.MaxFloat32, v.value))
 		}
 	}
 	if len(errs) > 0 {
@@ -210,7 +210,7 @@ func newRule(spec trivium.OptimizerSpec, isa kernel.ISA) (*Rule, error) {
 // one's own.
 func unknown(spec trivium.OptimizerSpec, names []string) error {
 	_, err := parseSchedule(spec.Schedule)
-	return errors.Join(fmt.Errorf("optim: no optimizer is called %q; %s", spec.Name, nearest.Sentence(spec.Name, names)), err)
+	return errors.Join(mistaken("name", "no optimizer is called %q; %s", spec.Name, nearest.Sentence(spec.Name, names)), err)
 }
 
 // merge returns the defaults with what is given in their place.
@@ -222,9 +222,9 @@ func merge(name string, defaults, given map[string]float64) (map[string]float64,
 		if _, ok := defaults[k]; !ok {
 			known := slices.Sorted(maps.Keys(defaults))
 			if len(known) == 0 {
-				errs = append(errs, fmt.Errorf("optim: %s has no parameter %q, nor any other", name, k))
+				errs = append(errs, mistaken("params."+k, "%s has no parameter %q, nor any other", name, k))
 			} else {
-				errs = append(errs, fmt.Errorf("optim: %s has no parameter %q; %s", name, k, nearest.Sentence(k, known)))
+				errs = append(errs, mistaken("params."+k, "%s has no parameter %q; %s", name, k, nearest.Sentence(k, known)))
 			}
 			continue
 		}
@@ -238,7 +238,7 @@ func merge(name string, defaults, given map[string]float64) (map[string]float64,
 			if v < limit.below && single >= limit.below {
 				rounded = fmt.Sprintf(", which in 32 bits is %g", single)
 			}
-			errs = append(errs, fmt.Errorf("optim: %s: %s: want %s from %g to below %g, found %v%s", name, k, what, limit.least, limit.below, v, rounded))
+			errs = append(errs, mistaken("params."+k, "%s: %s: want %s from %g to below %g, found %v%s", name, k, what, limit.least, limit.below, v, rounded))
 			continue
 		}
 		params[k] = v

@@ -33,25 +33,25 @@ func parseSchedule(s string) (schedule, error) {
 	first, rest, warm := cutPlus(s)
 	name, args, err := parseCall(first)
 	if err != nil {
-		return nil, fmt.Errorf("optim: schedule %q: %w", s, err)
+		return nil, mistaken("schedule", "schedule %q: %w", s, err)
 	}
 	if name != "warmup" {
 		if warm {
-			return nil, fmt.Errorf("optim: schedule %q: only warmup comes before a %q", s, "+")
+			return nil, mistaken("schedule", "schedule %q: only warmup comes before a %q", s, "+")
 		}
 		f, err := makeSchedule(name, args)
 		if err != nil {
-			return nil, fmt.Errorf("optim: schedule %q: %w", s, err)
+			return nil, mistaken("schedule", "schedule %q: %w", s, err)
 		}
 		return f, nil
 	}
 	if len(args) != 1 || !whole(args[0]) {
-		return nil, fmt.Errorf("optim: schedule %q: warmup wants a whole number of updates, such as warmup:100+cosine:1000", s)
+		return nil, mistaken("schedule", "schedule %q: warmup wants a whole number of updates, such as warmup:100+cosine:1000", s)
 	}
 	var after schedule
 	if warm {
 		if rest == "" {
-			return nil, fmt.Errorf("optim: schedule %q: nothing follows the %q", s, "+")
+			return nil, mistaken("schedule", "schedule %q: nothing follows the %q", s, "+")
 		}
 		if after, err = parseSchedule(rest); err != nil {
 			return nil, err
