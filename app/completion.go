@@ -42,7 +42,8 @@ func (v *completionVerb) Run(s *session) error {
 type completion struct {
 	path        string // verbs so far, with spaces; empty: none
 	subs, flags []string
-	values      []string // of the first argument
+	short       map[string]string // flags' letters
+	values      []string          // of the first argument
 	help        map[string]string
 	takes       map[string][]string // flags that a value follows, with those there are, if they are few
 }
@@ -66,7 +67,7 @@ func (s *session) completions() ([]completion, error) {
 	known := s.flagValues()
 	var walk func(n *kong.Node, path string)
 	walk = func(n *kong.Node, path string) {
-		c := completion{path: path, help: map[string]string{}, takes: map[string][]string{}}
+		c := completion{path: path, short: map[string]string{}, help: map[string]string{}, takes: map[string][]string{}}
 		takes := n
 		if n.DefaultCmd != nil { // what stands for the verb alone
 			takes = n.DefaultCmd
@@ -76,6 +77,9 @@ func (s *session) completions() ([]completion, error) {
 				flag := "--" + f.Name
 				c.flags = append(c.flags, flag)
 				c.help[flag] = f.Help
+				if f.Short != 0 {
+					c.short[flag] = string(f.Short)
+				}
 				if !f.IsBool() {
 					c.takes[flag] = known[f.Name]
 					if f.Short != 0 {
@@ -160,8 +164,10 @@ func (s *session) completeFish(words []completion) {
 	for _, c := range words {
 		condition := "__fish_use_subcommand"
 		if c.path != "" {
-			last := c.path[strings.LastIndexByte(c.path, ' ')+1:]
-			condition = "__fish_seen_subcommand_from " + last
+			condition = "__fish_seen_subcommand_from " + strings.ReplaceAll(c.path, " ", "; and __fish_seen_subcommand_from ")
+			if len(c.subs) > 0 {
+				condition += "; and not __fish_seen_subcommand_from " + strings.Join(c.subs, " ")
+			}
 		}
 		for _, sub := range slices.Concat(c.subs, c.values) {
 			fmt.Fprintf(s.out, "complete -c %s -n %s -a %s -d %s\n", s.name, quote(condition), quote(sub), quote(c.help[sub]))
@@ -173,7 +179,11 @@ func (s *session) completeFish(words []completion) {
 			} else if takes {
 				value = " -r"
 			}
-			fmt.Fprintf(s.out, "complete -c %s -n %s -l %s%s -d %s\n", s.name, quote(condition), strings.TrimPrefix(flag, "--"), value, quote(c.help[flag]))
+			letter := ""
+			if c.short[flag] != "" {
+				letter = " -s " + c.short[flag]
+			}
+			fmt.Fprintf(s.out, "complete -c %s -n %s -l %s%s%s -d %s\n", s.name, quote(condition), strings.TrimPrefix(flag, "--"), letter, value, quote(c.help[flag]))
 		}
 	}
 }

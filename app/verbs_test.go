@@ -110,6 +110,25 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// TestFishCompletion: a verb below another has its own flags alone, and the upper one none of its own once a lower one is there.
+func TestFishCompletion(t *testing.T) {
+	script := runIn(t, t.TempDir(), "completion", "fish").out
+	const show = `-n '__fish_seen_subcommand_from runs; and __fish_seen_subcommand_from show' -l json `
+	for _, want := range []string{
+		show, "-n '__fish_seen_subcommand_from runs; and not __fish_seen_subcommand_from list ", "-n '__fish_seen_subcommand_from train' -l data -s d -r ",
+		"-n '__fish_use_subcommand' -a 'train' ",
+	} {
+		if !strings.Contains(script, "complete -c trivium "+want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	for line := range strings.Lines(script) {
+		if strings.Contains(line, "-n '__fish_seen_subcommand_from show'") {
+			t.Errorf("whichever verb show is below: %s", line)
+		}
+	}
+}
+
 // TestChangedData: rows that are taken for new may be ones that were trained on, once the file is another.
 func TestChangedData(t *testing.T) {
 	dir := t.TempDir()
