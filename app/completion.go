@@ -48,11 +48,12 @@ type completion struct {
 	takes       map[string][]string // flags that a value follows, with those there are, if they are few
 }
 
-// flagValues are those of flags that have few.
+// flagValues are those of flags that have few, by name, or where a verb has its own, by both.
 func (s *session) flagValues() map[string][]string {
 	return map[string][]string{
 		"topology": topologyNames(), "optimizer": s.optimizerList(), "last": {"keep", "drop"}, "order": {"shuffle", "index"},
 		"missing": {"error", "mean", "zero", "drop"}, "scale": {"none", "standard", "minmax"}, "as": {"csv", "jsonl"},
+		"format": {"idx", "csv", "libsvm", "jsonl", "npy", "parquet"}, "export format": {"onnx", "safetensors"},
 		"merge": {"sum", "mean"}, "optimizer-on": {"server", "worker"}, "consistency": {"bsp", "ssp", "essp", "asp"},
 	}
 }
@@ -80,10 +81,18 @@ func (s *session) completions() ([]completion, error) {
 				if f.Short != 0 {
 					c.short[flag] = string(f.Short)
 				}
+				if f.Tag.Negatable != "" {
+					c.flags = append(c.flags, "--no-"+f.Name)
+					c.help["--no-"+f.Name] = "Not " + flag + "."
+				}
 				if !f.IsBool() {
-					c.takes[flag] = known[f.Name]
+					values, own := known[path+" "+f.Name]
+					if !own {
+						values = known[f.Name]
+					}
+					c.takes[flag] = values
 					if f.Short != 0 {
-						c.takes["-"+string(f.Short)] = known[f.Name]
+						c.takes["-"+string(f.Short)] = values
 					}
 				}
 			}
@@ -98,7 +107,7 @@ func (s *session) completions() ([]completion, error) {
 		case "train", "init":
 			c.values = s.models.Names()
 		case "help":
-			c.values = topicNames()
+			c.values = slices.Compact(slices.Sorted(slices.Values(append(topicNames(), all[0].subs...))))
 		case "completion":
 			c.values = []string{"bash", "zsh", "fish"}
 		}
@@ -126,8 +135,9 @@ func identifier(name string) string {
 
 func (s *session) completeBash(words []completion) {
 	function := "_" + identifier(s.name)
-	fmt.Fprintf(s.out, "%s() {\n\tlocal current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} path= word\n\tCOMPREPLY=()\n", function)
+	fmt.Fprintf(s.out, "%s() {\n\tlocal current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} path= prefix= word\n\tCOMPREPLY=()\n", function)
 	fmt.Fprint(s.out, "\tif [[ $current == = ]]; then current=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi\n") // bash parts at =
+	fmt.Fprint(s.out, "\tif [[ $current == --*=* ]]; then before=${current%%=*} prefix=${current%%=*}= current=${current#*=}; fi\n")     // zsh does not
 	fmt.Fprintf(s.out, "\tfor word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n\t\tcase \"$path $word\" in\n")
 	for _, c := range words[1:] {
 		parent, last := "", c.path
@@ -143,7 +153,7 @@ func (s *session) completeBash(words []completion) {
 		var others []string
 		for _, flag := range slices.Sorted(maps.Keys(c.takes)) {
 			if values := c.takes[flag]; len(values) > 0 {
-				fmt.Fprintf(s.out, "\t\t%s) COMPREPLY=($(compgen -W %q -- \"$current\")); return ;;\n", flag, strings.Join(values, " "))
+				fmt.Fprintf(s.out, "\t\t%s) COMPREPLY=($(compgen -P \"$prefix\" -W %q -- \"$current\")); return ;;\n", flag, strings.Join(values, " "))
 			} else {
 				others = append(others, flag)
 			}

@@ -95,6 +95,12 @@ func TestCompletion(t *testing.T) {
 		"trivium train --name s":        "",
 		"trivium train -o adamw s":      "softmax svm",
 		"trivium apply last --as j":     "jsonl",
+		"trivium help tra":              "train",
+		"trivium data --format pa":      "parquet",
+		"trivium export last -f o":      "onnx",
+		"trivium train --no-":           "--no-exact",
+		"trivium compare --no-f":        "--no-faults",
+		"trivium train --optimizer=ad":  "--optimizer=adagrad --optimizer=adam --optimizer=adamw", // as zsh hands it over
 	} {
 		n := len(strings.Fields(words))
 		test := script + "\nCOMP_WORDS=(" + words + ")\nCOMP_CWORD=$((" + string(rune('0'+n)) + "-1))\n_trivium\necho \"${COMPREPLY[*]}\"\n"
