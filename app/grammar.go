@@ -67,11 +67,23 @@ func (s *session) parser(g *grammar) (*kong.Kong, error) {
 			v.Detail = s.named(v.Detail)
 		case *kong.Node:
 			v.Detail = s.named(v.Detail)
+			if v.Name == "eval" || v.Name == "apply" {
+				hideRead(v.Flags)
+			}
 		case *kong.Flag:
 			v.Help = s.named(v.Help)
 		}
 		return next(nil)
 	})
+}
+
+// hideRead leaves those flags out of a verb's help that say how a table is read: of a trained model, its transform does.
+func hideRead(flags []*kong.Flag) {
+	for _, f := range flags {
+		if f.Name == "classes" || f.Group != nil && f.Group.Key == "Tables" {
+			f.Hidden = true
+		}
+	}
 }
 
 // plainly reads what a flag of a Go type says, and a mistake in it in words that are not Go's, as the parser's own are.

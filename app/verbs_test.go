@@ -135,6 +135,16 @@ func TestFishCompletion(t *testing.T) {
 	}
 }
 
+// TestHelpOfTrained: how a table is read is not among the flags of verbs that have a trained model's transform.
+func TestHelpOfTrained(t *testing.T) {
+	for _, verb := range []string{"eval", "apply"} {
+		got := runIn(t, t.TempDir(), verb, "--help")
+		if got.code != Done || !strings.Contains(got.out, "--format") || strings.Contains(got.out, "--label") || strings.Contains(got.out, "--class") {
+			t.Errorf("%s: exits with %d: %s", verb, got.code, got.out)
+		}
+	}
+}
+
 // TestChangedData: rows that are taken for new may be ones that were trained on, once the file is another.
 func TestChangedData(t *testing.T) {
 	dir := t.TempDir()
