@@ -32,7 +32,7 @@ type applyVerb struct {
 }
 
 func (applyVerb) Help() string {
-	return "Each row's prediction: the class and the probability of each, or the number. With --data, for all rows of that file, or of a folder with one; of a folder or generator that has test rows of its own, for those. Without --data, for the test rows of the run's own data, which are the last of its file where training kept some back. --train, --valid or --test names other rows, such as --test : for all of a file. Rows are numbered as in the file, from 0."
+	return "Each row's prediction: the class and the probability of each, or the number. With --data, for all rows of that file, or of a folder with one; of a folder or generator that has test rows of its own, for those. Without --data, for the test rows of the run's own data, which are the last of its file where training kept some back. --train, --valid or --test names other rows, such as --test : for all of a file. Rows are numbered as in the file, from 0, and those of a generator as it counts them: its test rows begin far behind those to train on, as at 1000000."
 }
 
 func (v *applyVerb) Run(ctx context.Context, s *session) error {
