@@ -14,7 +14,7 @@ type dataFlags struct {
 	Format  *string  `group:"Data" placeholder:"NAME" help:"idx, csv, libsvm, jsonl, npy or parquet; else by the file's name."`
 	Rows    *integer `group:"Data" placeholder:"N" help:"Training rows that a generator makes."`
 	Columns *count   `group:"Data" placeholder:"N" help:"Declared width of sparse rows; an index beyond it is an error."`
-	Classes *count   `group:"Data" placeholder:"N" help:"Declared number of classes; a label outside is an error."`
+	Classes *count   `group:"Data" placeholder:"N" help:"Declared number of classes, for labels that are numbers from 0: one outside is an error."`
 
 	Label       *string  `group:"Tables" placeholder:"COL" help:"Column to predict; else 'label', else the first."`
 	Drop        []string `group:"Tables" placeholder:"COL" help:"Columns to leave out; the comma of a name is \\,."`

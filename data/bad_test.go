@@ -100,7 +100,7 @@ func TestBadInput(t *testing.T) {
 		"csv CR":            {files: files{"a.csv": []byte("label,a\r0,1\r1,2\r")}, want: []string{"a.csv", "carriage returns alone"}},
 		"csv other commas":  {files: text("a.csv", "label|a", "0|1", "1|2"), want: []string{"a.csv", "one column alone", "a comma, a tab or a semicolon"}},
 		"csv other flag":    {files: text("a.csv", "label|a", "0|1", "1|2"), d: trivium.Data{Categorical: []string{"a"}}, want: []string{"a.csv", `no column "a"`, "a comma, a tab or a semicolon"}},
-		"csv few classes":   {files: text("a.csv", "label,a", "red,0", "green,1"), d: trivium.Data{Train: ":", Classes: 3}, want: []string{"a.csv", "3 classes are declared, and the labels have 2 values: green, red"}},
+		"csv few classes":   {files: text("a.csv", "label,a", "red,0", "green,1"), d: trivium.Data{Train: ":", Classes: 3}, want: []string{"a.csv", "3 classes are declared, and the labels have 2 values: green, red; leave --classes out, or write the labels as the numbers 0 to 2"}},
 		"csv odd name":      {files: text("a.csv", "label,# a", "0,1", "1,x"), want: []string{"line 3", `--categorical '# a', or leave it out with --drop '# a'`}},
 		"csv book":          {files: text("a.csv", "label,a", "0,1", "1,"+strings.Repeat("ß", 50)), want: []string{"line 3", `found "` + strings.Repeat("ß", 30) + `…";`}},
 		"jsonl array file":  {files: text("a.jsonl", `[{"label":0,"a":1},`, `{"label":1,"a":2}]`), want: []string{"line 1", "it is a JSON array; want an object a line"}},

@@ -212,5 +212,6 @@ func (t *tableFile) fitLabels(tr *Transform, f fitting) error {
 
 // declared refuses n classes where labels are other names: what the others would be called nobody knows.
 func (t *tableFile) declared(n int, names []string) *Error {
-	return fault(t.fileName(), "%d classes are declared, and the labels have %s: %s", n, quantity.Count(len(names), "value"), listNames(names))
+	return fault(t.fileName(), "%d classes are declared, and the labels have %s: %s; leave --classes out, or write the labels as the numbers 0 to %d",
+		n, quantity.Count(len(names), "value"), listNames(names), n-1)
 }
