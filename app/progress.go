@@ -141,6 +141,9 @@ func (p *progress) update(f train.Progress) {
 func (p *progress) evaluated(at train.Progress, metrics map[string]float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if at.Step == 0 { // of no epochs: none was begun
+		at.Epoch = 0
+	}
 	f := figures{at, metrics}
 	p.last = f
 	switch p.style {
@@ -207,8 +210,11 @@ func (p *progress) draw() {
 
 func (p *progress) object(event string, f figures) {
 	o := map[string]any{
-		"event": event, "epoch": f.Epoch, "epochs": f.Epochs, "step": f.Step, "steps": f.Steps, "loss": finite.OrNil(f.Loss),
+		"event": event, "epoch": f.Epoch, "epochs": f.Epochs, "step": f.Step, "steps": f.Steps,
 		"samples": f.Samples, "samples_per_second": finite.OrNil(f.SamplesPerSec()), "seconds": f.Elapsed.Seconds(),
+	}
+	if f.Step > 0 { // else no update has a loss yet
+		o["loss"] = finite.OrNil(f.Loss)
 	}
 	if left := f.Left(); left >= 0 {
 		o["seconds_left"] = left.Seconds()
@@ -266,7 +272,10 @@ func keyValues(f figures) string {
 	if f.Steps > 0 {
 		fmt.Fprintf(&b, " steps=%d", f.Steps)
 	}
-	fmt.Fprintf(&b, " loss=%s samples_per_second=%.0f seconds=%.1f", figure(f.Loss), f.SamplesPerSec(), f.Elapsed.Seconds())
+	if f.Step > 0 { // else no update has a loss yet
+		fmt.Fprintf(&b, " loss=%s", figure(f.Loss))
+	}
+	fmt.Fprintf(&b, " samples_per_second=%.0f seconds=%.1f", f.SamplesPerSec(), f.Elapsed.Seconds())
 	if left := f.Left(); left >= 0 {
 		fmt.Fprintf(&b, " left=%.0f", left.Seconds())
 	}
@@ -279,7 +288,10 @@ func keyValues(f figures) string {
 // evaluationLine is what stays on a terminal of an evaluation.
 func evaluationLine(f figures) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "epoch %-3d loss %-8s", f.Epoch, figure(f.Loss))
+	fmt.Fprintf(&b, "epoch %-3d", f.Epoch)
+	if f.Step > 0 { // else no update has a loss yet
+		fmt.Fprintf(&b, " loss %-8s", figure(f.Loss))
+	}
 	for _, name := range slices.Sorted(maps.Keys(f.Metrics)) {
 		fmt.Fprintf(&b, "  %s %s", name, figure(f.Metrics[name]))
 	}

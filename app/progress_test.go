@@ -128,3 +128,19 @@ func TestAsOf(t *testing.T) {
 		}
 	}
 }
+
+// TestBeforeAnyUpdate: of a model that is measured before any update there is neither an epoch nor a loss to show.
+func TestBeforeAnyUpdate(t *testing.T) {
+	for style, want := range map[style]string{
+		lines:   "evaluated epoch=0 step=0 samples_per_second=0 seconds=0.0 test.accuracy=0.1\n",
+		objects: `{"epoch":0,"epochs":0,"event":"evaluation","samples":0,"samples_per_second":0,"seconds":0,"step":0,"steps":0,"test.accuracy":0.1}` + "\n",
+		bar:     "epoch 0    test.accuracy 0.1  0 samples/s\n",
+	} {
+		var out strings.Builder
+		p := &progress{out: &out, style: style}
+		p.evaluated(train.Progress{Epoch: 1, Loss: math.NaN()}, map[string]float64{"test.accuracy": 0.1})
+		if out.String() != want {
+			t.Errorf("style %d: %q, want %q", style, &out, want)
+		}
+	}
+}
