@@ -95,9 +95,17 @@ func (m *measured) tell(r *observe.Recorder, step int64) {
 		if of.kind != collective.AllReduce {
 			what = of.kind.String()
 		}
-		r.Event(observe.Info, "collective", step, fmt.Sprintf("%s of %d bytes among %d workers, %s: %v in the median of %d, %s",
-			what, of.bytes, of.ranks, by, time.Duration((lo+hi)/2).Round(time.Microsecond), h.Count, m.foretold(of.predicted)))
+		r.Event(observe.Info, "collective", step, fmt.Sprintf("%s of %d bytes among %d workers, %s: %s in the median of %d, %s",
+			what, of.bytes, of.ranks, by, took(time.Duration((lo+hi)/2)), h.Count, m.foretold(of.predicted)))
 	}
+}
+
+// took is a time in words. Where what the others have of a sum was there before it began, it began and ended in one step of the group's clock.
+func took(d time.Duration) string {
+	if d = d.Round(time.Microsecond); d == 0 {
+		return "too short to measure"
+	}
+	return d.String()
 }
 
 // foretold says what was predicted, and whether from measurements.
