@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -95,6 +96,15 @@ func (s *session) checkModel(spec string) error {
 		return fmt.Errorf("no model is called %q; %s", name, nearest.Sentence(name, slices.Sorted(maps.Keys(s.models))))
 	}
 	return nil
+}
+
+// checkStandard is checkArguments for a model that ships with Trivium. A program's own may count on the data of its job.
+func (s *session) checkStandard(spec string) error {
+	name, _, _ := strings.Cut(spec, ":")
+	if reflect.ValueOf(s.models[name]).Pointer() != reflect.ValueOf(nn.Standard()[name]).Pointer() { // it may have replaced one
+		return nil
+	}
+	return s.checkArguments(spec)
 }
 
 // checkArguments refuses a model whose arguments are wrong whatever the data, as it turns out where it is built for the smallest there are. That it

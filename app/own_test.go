@@ -235,3 +235,17 @@ func TestCompareOwnOptimizer(t *testing.T) {
 		t.Errorf("%v, %v", left, err)
 	}
 }
+
+// TestOwnModelOfItsData: a program's own model, also under the name of one that ships, is built for the data of its job alone.
+func TestOwnModelOfItsData(t *testing.T) {
+	own := nn.Standard()
+	own["mlp"] = func(args string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
+		if s.Inputs[0].Shape[0] != 784 {
+			t.Errorf("it is built for %v", s.Inputs[0].Shape)
+		}
+		return nn.Softmax("", s, cpu)
+	}
+	if got := runWith(t.Context(), t, t.TempDir(), Options{Models: own}, "train", "mlp:any", "--rows", "50", "--epochs", "1"); got.code != Done {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+}

@@ -279,7 +279,7 @@ func (v *trainVerb) job(s *session) (*trivium.Job, *jobFile, error) {
 		job.Model = "?" // said already
 	} else if err := s.checkModel(job.Model); err != nil {
 		errs = append(errs, file.at(fmt.Errorf("job: model: %w", err)))
-	} else if err := s.checkArguments(job.Model); err != nil {
+	} else if err := s.checkStandard(job.Model); err != nil {
 		errs = append(errs, file.at(fmt.Errorf("job: model: %s: %w", job.Model, err)))
 	}
 	fillDefaults(job, g)
