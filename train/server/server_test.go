@@ -7,11 +7,14 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/ps"
+	"github.com/trivium-ml/trivium/tensor"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/local"
 	"github.com/trivium-ml/trivium/train/server"
@@ -216,6 +219,27 @@ func TestInterrupt(t *testing.T) {
 		if r, err := again.Train(t.Context(), j); err != nil || r.Reason != trivium.Finished {
 			t.Fatalf("%s: resumed: %s, %v", o.Mode, r.Reason, errors.Join(again.errs...))
 		}
+	}
+}
+
+// TestInterruptOfSlow: who emulates compute as training is interrupted does so no longer, nor in the rounds that it still makes with the others.
+func TestInterruptOfSlow(t *testing.T) {
+	j := small(job())
+	j.Epochs = 1 << 20
+	splits := shared(t.Context(), train.Env{}, j) // outside of virtual time, which does not pass while it is opened
+	for _, o := range []server.Options{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
+		synctest.Test(t, func(t *testing.T) {
+			o.Slow = server.Slow{Worker: 1, Factor: 2, Unit: 20 * time.Second}
+			c := &crew{env: train.Env{Splits: splits, CPU: tensor.NewCPU(1, false)}, workers: 2, servers: 1, o: o}
+			defer c.env.CPU.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			began := time.Now()
+			r, err := c.Train(ctx, j)
+			if took := time.Since(began); err != nil || r.Reason != trivium.Interrupted || took > 6*time.Second {
+				t.Errorf("%s: %s after %v, asked to stop after 5 s: %v", o.Mode, r.Reason, took, errors.Join(c.errs...))
+			}
+		})
 	}
 }
 

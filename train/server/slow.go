@@ -82,7 +82,7 @@ func (o Slow) extra(round int64, rank, workers int, took time.Duration) time.Dur
 	return 0
 }
 
-// wait waits that long, or until ctx ends.
+// wait waits that long, or until ctx ends: whoever is asked to stop has nothing to emulate any more.
 func (o Slow) wait(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

@@ -120,7 +120,7 @@ func (w *worker) train(ctx context.Context) (trivium.Result, error) {
 	for step, batch := range w.run.Updates(walk) {
 		w.cutting.note()
 		w.stepping = true
-		t, err := w.step(step, batch, ctx.Err() != nil)
+		t, err := w.step(ctx, step, batch)
 		if err != nil {
 			w.run.Fail(w.failure(err))
 			break
@@ -285,9 +285,9 @@ func (w *worker) fill() error {
 	return nil
 }
 
-// step makes this worker's part of an update, and reads what the next one begins with.
-func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, err error) {
-	run := w.run
+// step makes this worker's part of an update, and reads what the next one begins with. A ctx that ends asks for the end of training.
+func (w *worker) step(ctx context.Context, step int64, b *trivium.Batch) (t total, err error) {
+	run, interrupted := w.run, ctx.Err() != nil
 	w.round = step
 	if err := w.program.Round(w.ctx, w.w, *b); err != nil {
 		return t, err
@@ -299,7 +299,7 @@ func (w *worker) step(step int64, b *trivium.Batch, interrupted bool) (t total, 
 	}
 	if w.o.Slow.Factor != 0 {
 		run.Enter(observe.Compute)
-		w.o.Slow.wait(w.ctx, w.o.Slow.extra(step-1, w.env.Rank, w.env.Workers(), w.took))
+		w.o.Slow.wait(ctx, w.o.Slow.extra(step-1, w.env.Rank, w.env.Workers(), w.took))
 		run.Leave()
 	}
 	run.Enter(observe.Push)
