@@ -340,6 +340,15 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%q is taken", s)
 		}
 	}
+	for s, want := range map[string]string{
+		"worker=0,factor=8,worker=1":   "server: slow: worker is given twice, and is wanted once: one worker is slow, or with worker=rotate each in its turn",
+		"worker=0, factor=2, factor=2": "server: slow: factor is given twice",
+		"unit=20ms,unit=5ms":           "server: slow: unit is given twice",
+	} {
+		if _, err := server.ParseSlow(s); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", s, err, want)
+		}
+	}
 	o, err := server.ParseSlow("worker=rotate,factor=4,unit=20ms")
 	if err != nil || !o.Rotate || o.Factor != 4 || o.Unit.Milliseconds() != 20 {
 		t.Errorf("%+v, %v", o, err)

@@ -21,8 +21,13 @@ type Slow struct {
 func ParseSlow(s string) (o Slow, err error) {
 	o.Factor = 2
 	var errs []error
+	seen := map[string]bool{}
 	for _, word := range strings.Split(s, ",") {
 		k, v, _ := strings.Cut(strings.TrimSpace(word), "=")
+		if seen[k] {
+			errs = append(errs, fmt.Errorf("server: slow: %s is given twice, and is wanted once: one worker is slow, or with worker=rotate each in its turn", k))
+		}
+		seen[k] = true
 		switch k {
 		case "worker":
 			if v == "rotate" {
