@@ -21,7 +21,7 @@ type serverFlags struct {
 	Clocks      amount `group:"Run" placeholder:"N" help:"server: meet the tables N times an epoch; between, a worker takes steps of --batch rows on a copy of its own."`
 	StepsARound amount `name:"steps-per-round" group:"Run" placeholder:"K" help:"server: the same, by the number of steps between two meetings."`
 	Merge       string `group:"Run" placeholder:"HOW" help:"server: what the workers' steps come to: sum (default, as PMLS) or mean (model averaging)."`
-	Slow        string `group:"Run" placeholder:"LIST" help:"server: make workers slow, for experiments: worker=N|rotate,factor=X[,unit=TIME]."`
+	Slow        string `group:"Run" placeholder:"LIST" help:"server: make workers slow, for experiments: worker=N or worker=rotate[,factor=X][,unit=TIME] (default factor 2)."`
 }
 
 // serve gives t the options of the server topology, which sends by that codec, or says everything that is wrong with them.

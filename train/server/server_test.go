@@ -344,6 +344,7 @@ func TestMistakes(t *testing.T) {
 		"worker=0,factor=8,worker=1":   "server: slow: worker is given twice, and is wanted once: one worker is slow, or with worker=rotate each in its turn",
 		"worker=0, factor=2, factor=2": "server: slow: factor is given twice",
 		"unit=20ms,unit=5ms":           "server: slow: unit is given twice",
+		"rotate,unit=5ms":              `server: slow: want worker=N or worker=rotate, factor=X, unit=TIME, found "rotate"`,
 	} {
 		if _, err := server.ParseSlow(s); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", s, err, want)

@@ -46,7 +46,7 @@ func ParseSlow(s string) (o Slow, err error) {
 				errs = append(errs, fmt.Errorf("server: slow: unit: want a time such as 20ms, found %q", v))
 			}
 		default:
-			errs = append(errs, fmt.Errorf("server: slow: want worker=N|rotate, factor=X or unit=TIME, found %q", word))
+			errs = append(errs, fmt.Errorf("server: slow: want worker=N or worker=rotate, factor=X, unit=TIME, found %q", word))
 		}
 	}
 	if err := errors.Join(append(errs, o.validate())...); err != nil {
