@@ -60,6 +60,16 @@ func TestTabledDiverged(t *testing.T) {
 	}
 }
 
+// TestTabledUntried: a model of tables that knows less of labels than their mean is told of no flag that it refuses.
+func TestTabledUntried(t *testing.T) {
+	for tabled, want := range map[bool]string{true: "other arguments of its own, as in mf:KEY=X, more --epochs", false: "another --rate, more --epochs"} {
+		job := &training{job: &trivium.Job{Model: "mf:4,rate=0.001", Data: trivium.Data{Scale: "standard"}}, tabled: tabled}
+		if got := job.untried(); got != want {
+			t.Errorf("trained on tables: %v: %q, want %q", tabled, got, want)
+		}
+	}
+}
+
 // TestTabledOptimizer: a model that is trained on tables heeds no flag about an optimizer, and who gives one is told so.
 func TestTabledOptimizer(t *testing.T) {
 	dir := t.TempDir()

@@ -432,7 +432,11 @@ func (t *training) untried() string {
 		advice = append(advice, "columns of like size (--scale standard)")
 	}
 	searches := t.job.Optimizer.Name == "lbfgs"
-	if !searches {
+	switch {
+	case t.tabled: // it refuses flags of an optimizer
+		name, _, _ := strings.Cut(t.job.Model, ":")
+		advice = append(advice, fmt.Sprintf("other arguments of its own, as in %s:KEY=X", name))
+	case !searches:
 		advice = append(advice, "another --rate")
 	}
 	advice = append(advice, "more --epochs")
