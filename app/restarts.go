@@ -31,19 +31,32 @@ func (v *trainVerb) checkRestarts() error {
 func (s *session) trainThrough(ctx context.Context, t *training) error {
 	for {
 		rest := *t
-		err := s.train(ctx, t)
-		if !isLost(err) || t.restarted == t.restarts || ctx.Err() != nil {
-			return err
+		lost := s.train(ctx, t)
+		if !isLost(lost) || t.restarted == t.restarts || ctx.Err() != nil {
+			return lost
 		}
 		rest.restarted++
-		rest.show.say("notice", fmt.Sprintf("%v; restart %d of %d", err, rest.restarted, rest.restarts))
 		if t.saved != "" {
 			if err := rest.goOnFrom(ctx, s, t.kept); err != nil {
+				rest.show.say("notice", lost.Error())
 				return err
 			}
 		}
+		rest.show.say("notice", fmt.Sprintf("%v; %s", lost, rest.begins()))
 		t = &rest
 	}
+}
+
+// begins says where a restart begins.
+func (t *training) begins() string {
+	words := fmt.Sprintf("restart %d of %d ", t.restarted, t.restarts)
+	switch {
+	case t.resume != nil:
+		return words + "goes on from update " + thousands(t.resume.Progress.Step)
+	case t.keeps != "":
+		return words + fmt.Sprintf("begins from the start, since the workers alone have %s of each row", t.keeps)
+	}
+	return words + "begins from the start, since there was no checkpoint yet"
 }
 
 // goOnFrom has t begin with the newest checkpoint of a folder, or with the one before it where that is damaged. A model that cannot be resumed

@@ -37,7 +37,7 @@ func TestRestarts(t *testing.T) {
 	for n, k := range []int{3, 1} { // the server, and then a worker
 		c.out.await(t, []string{"evaluated epoch=3 ", ", from update "}[n])
 		c.kill(t, k, 4)
-		c.out.await(t, fmt.Sprintf("; restart %d of 2", n+1))
+		c.out.await(t, fmt.Sprintf("; restart %d of 2 goes on from update ", n+1))
 	}
 	if code := c.wait(t); code != Done || strings.Contains(c.out.String(), "resume with:") || !strings.Contains(c.out.String(), "server 0 is lost after update ") {
 		t.Errorf("the command ends with %d: %s%s", code, &c.out, &c.errs)
@@ -169,6 +169,11 @@ func TestGoOnFrom(t *testing.T) {
 		t.Fatalf("checkpoints %q, %v", names, err)
 	}
 	newest, before := names[len(names)-1], names[len(names)-2]
+	const again = "restart 1 of 3 "
+	first := &training{restarted: 1, restarts: 3}
+	if got, want := first.begins(), again+"begins from the start, since there was no checkpoint yet"; got != want {
+		t.Errorf("without a checkpoint it says %q, want %q", got, want)
+	}
 	for name, models := range map[string]nn.Models{
 		newest: nn.Standard(),
 		"": {"softmax": func(_ string, s trivium.Schema, cpu *tensor.CPU) (trivium.Model, error) {
@@ -176,9 +181,16 @@ func TestGoOnFrom(t *testing.T) {
 			return keeping{tabled{m}}, err
 		}},
 	} {
-		r := training{show: newProgress(new(tape), false, false, os.Getenv)}
+		r := training{show: newProgress(new(tape), false, false, os.Getenv), restarted: 1, restarts: 3}
 		if err := r.goOnFrom(t.Context(), &session{models: models}, kept); err != nil || (r.resume != nil) != (name != "") || name != "" && r.from != filepath.Join(kept, name) {
 			t.Errorf("it goes on from %q, want %q: %v", r.from, name, err)
+		}
+		want := again + "begins from the start, since the workers alone have the mood of each row"
+		if name != "" {
+			want = again + "goes on from update " + fmt.Sprint(r.resume.Progress.Step)
+		}
+		if got := r.begins(); got != want {
+			t.Errorf("it says %q, want %q", got, want)
 		}
 	}
 	file := filepath.Join(kept, newest, "params.safetensors")

@@ -42,7 +42,7 @@ type trainVerb struct {
 	Resume          string `group:"Run" placeholder:"RUN" help:"Go on from the newest checkpoint of a run; by one worker, whatever the run had, unless --topology or --workers say otherwise."`
 	Checkpoint      string `group:"Run" placeholder:"NAME" help:"With --resume: a checkpoint of the run; else the newest."`
 	CheckpointEvery amount `group:"Run" placeholder:"N" help:"Write a checkpoint every N updates; else at the end of an epoch, at most every 5 s."`
-	Restarts        amount `group:"Run" placeholder:"N" help:"Where a worker, a server or a machine is lost, go on from the newest checkpoint, at most N times (default: it ends, with exit code 3)."`
+	Restarts        amount `group:"Run" placeholder:"N" help:"Where a worker, a server or a machine is lost, go on from the newest checkpoint, else from the start, at most N times (default: it ends, with exit code 3)."`
 	Listen          string `group:"Run" placeholder:"ADDR" help:"Serve /metrics for Prometheus there, such as 127.0.0.1:7077."`
 	JSON            bool   `name:"json" group:"Output" help:"Print a JSON object a line."`
 	Quiet           bool   `short:"q" group:"Output" help:"Print only what went wrong."`

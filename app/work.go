@@ -94,6 +94,7 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 		if err := t.goOnInQueue(ctx, s); err != nil {
 			return err
 		}
+		t.show.say("notice", t.begins())
 	}
 	if t.topology == linksName {
 		m, err := assembleOn(ctx, w, host)
