@@ -14,6 +14,7 @@ type Literal struct {
 	DType DType
 	Shape []int
 	Data  []byte
+	err   error // of Fill: what no element can be
 }
 
 // Number is what a Literal can be made of.
@@ -67,11 +68,15 @@ func LiteralOf[T Number](flat []T, shape ...int) (Literal, error) {
 	return l, nil
 }
 
-// Fill is a Literal of the given type and shape whose elements are all x, rounded to the type. Of a type or shape that no value has there are
-// no elements, and a graph refuses it.
+// Fill is a Literal of the given type and shape whose elements are all x, rounded to the type, towards 0 where it is one of integers. Of a type
+// or shape that no value has there are no elements, nor of integers that cannot hold x, and a graph refuses it.
 func Fill(dt DType, x float64, shape ...int) Literal {
 	l, t := Literal{DType: dt, Shape: slices.Clone(shape)}, Type{dt, Of(shape...)}
 	if checkType(t) != nil {
+		return l
+	}
+	if !holds(dt, x) {
+		l.err = fmt.Errorf("literal %v: want a number that %v can hold, given %v", t, dt, x)
 		return l
 	}
 	n, _ := t.Shape.Elements()
@@ -80,6 +85,20 @@ func Fill(dt DType, x float64, shape ...int) Literal {
 		l.Data = appendElement(l.Data, dt, x)
 	}
 	return l
+}
+
+// holds reports whether an element can be x, rounded: an integer has no infinity to round to.
+func holds(dt DType, x float64) bool {
+	x = math.Trunc(x)
+	switch dt {
+	case I32:
+		return math.MinInt32 <= x && x <= math.MaxInt32
+	case I64:
+		return math.MinInt64 <= x && x < 1<<63 // math.MaxInt64 is none of float64
+	case U8:
+		return 0 <= x && x <= math.MaxUint8
+	}
+	return true
 }
 
 func appendElement(p []byte, dt DType, x float64) []byte {

@@ -44,6 +44,9 @@ func inferConst(c *inference) ([]Type, error) {
 	if err := checkType(t); err != nil {
 		return nil, err
 	}
+	if l.err != nil {
+		return nil, l.err
+	}
 	n, _ := t.Shape.Elements()
 	if len(l.Data) != n*l.DType.Size() {
 		return nil, fmt.Errorf("literal %v: %d bytes, want %d", t, len(l.Data), n*l.DType.Size())

@@ -241,6 +241,11 @@ func TestMistakesAreNamed(t *testing.T) {
 			return ys[0]
 		}, "Assign: inside the body of Scan"},
 		"negative":                {func(b *Builder) Value { return b.Const(Fill(F32, 0, 2, -1)) }, "axis 1 of [2,-1] is negative"},
+		"a byte of 300":           {func(b *Builder) Value { return b.Scalar(U8, 300) }, "Const(): literal u8[]: want a number that u8 can hold, given 300"},
+		"a negative byte":         {func(b *Builder) Value { return b.Const(Fill(U8, -1, 2)) }, "literal u8[2]: want a number that u8 can hold, given -1"},
+		"an i32 of 2^31":          {func(b *Builder) Value { return b.Scalar(I32, 1<<31) }, "i32 can hold, given 2.147483648e+09"},
+		"an i64 of 2^63":          {func(b *Builder) Value { return b.Scalar(I64, 1<<63) }, "i64 can hold, given 9.223372036854776e+18"},
+		"an i64 that is none":     {func(b *Builder) Value { return b.Scalar(I64, math.NaN()) }, "i64 can hold, given NaN"},
 		"a product beyond an int": {func(b *Builder) Value { return b.Const(Fill(U8, 0, 1<<21, 1<<21, 1<<21)) }, "elements"},
 		"slot": {func(b *Builder) Value {
 			v, other := b.Variable("v", F32, nil, Zeros()), NewBuilder()
