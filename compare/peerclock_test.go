@@ -23,6 +23,8 @@ type clockedPeer struct {
 	late   time.Duration // its lines are handed on so much later, all at once
 	early  bool          // it writes them before it answers
 	lacks  bool          // it does not know the command to save, and ignores it
+
+	copies func(u int64, seconds float64) (int64, float64) // what it says of a copy; update 0: nothing. nil: the truth
 }
 
 // run is its life.
@@ -45,7 +47,13 @@ func (c clockedPeer) run(in io.Reader, out io.WriteCloser, dir string, rank int)
 	save := func() {
 		for _, u := range kept {
 			time.Sleep(c.writes)
-			say(map[string]any{"event": "snapshot", "update": u, "seconds": c.says * float64(u) * c.update.Seconds(), "path": filepath.Join(dir, snapshotName(u))})
+			at := c.says * float64(u) * c.update.Seconds()
+			if c.copies != nil {
+				u, at = c.copies(u, at)
+			}
+			if u > 0 {
+				say(map[string]any{"event": "snapshot", "update": u, "seconds": at, "path": filepath.Join(dir, snapshotName(u))})
+			}
 		}
 		kept = nil
 	}
@@ -87,9 +95,13 @@ func (c clockedPeer) run(in io.Reader, out io.WriteCloser, dir string, rank int)
 // TestPeerClock: a peer's clock is held against that of this program. One that leaves out what belongs to training fails the trial, and the
 // sentence says both times; one that stands still where it may is believed. What it takes to write its copies is in no clock and in no time that is
 // measured: one that writes them before it is told to fails, and so does one that does not know that command.
+// The clocks of the copies, which say when the target was met, are that clock: of each that was asked for, and in the order of their updates.
 func TestPeerClock(t *testing.T) {
 	const ms = time.Millisecond
-	const still, soon, never = "it trains while its clock stands still", "saves parameters before it is told to", "and has not answered in 30.5s"
+	copies := func(say func(int64, float64) (int64, float64)) clockedPeer {
+		return clockedPeer{update: 10 * ms, says: 1, copies: say}
+	}
+	const still, soon, never = "it trains while its clock stands still", "saves parameters before it is told to", "and has not answered in 30.6s"
 	for name, c := range map[string]struct {
 		peer    clockedPeer
 		seconds float64 // that the rule wants
@@ -108,12 +120,20 @@ func TestPeerClock(t *testing.T) {
 		"says three quarters":       {clockedPeer{update: 10 * ms, says: 0.75}, 5, still},
 		"milliseconds for seconds":  {clockedPeer{update: 10 * ms, says: 0.001}, 5, still},
 		"says nine tenths of a lot": {clockedPeer{update: time.Second, says: 0.9}, 60, still},
+
+		"copies in milliseconds":    {copies(func(u int64, at float64) (int64, float64) { return u, at / 1000 }), 5, "these are not one clock"},
+		"copies in microseconds":    {copies(func(u int64, at float64) (int64, float64) { return u, at * 1e6 }), 5, "at the end of that run, which comes later"},
+		"copies backwards":          {copies(func(u int64, at float64) (int64, float64) { return u, 5.001 - at }), 5, "its clock runs backwards, or stands still"},
+		"copies at one time":        {copies(func(u int64, at float64) (int64, float64) { return u, 5 }), 5, "its clock runs backwards, or stands still"},
+		"copies of the next update": {copies(func(u int64, at float64) (int64, float64) { return u + 1, at }), 5, "of update 5, which it was not told to keep"},
+		"copies twice":              {copies(func(u int64, at float64) (int64, float64) { return 4, at }), 5, "saved parameters of update 4 twice"},
+		"copies all but the last":   {copies(func(u int64, at float64) (int64, float64) { return u % 500, at }), 5, "saved no parameters of update 500, the last of a run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := &peerTrial{
 					eventStream: eventStream{events: make(chan Event)}, began: time.Now(), lines: make(chan peerSays),
-					driven: make(chan struct{}), lead: WorkerRole, mode: Mode{Kind: "sync"},
+					driven: make(chan struct{}), copies: map[int64]peerCopy{}, lead: WorkerRole, mode: Mode{Kind: "sync"},
 				}
 				x.ctx, x.cancel = context.WithCancelCause(t.Context())
 				for rank := range 2 {
@@ -142,13 +162,13 @@ func TestPeerClock(t *testing.T) {
 				}
 				x.cancel(nil)
 				x.wait.Wait()
-				if c.refused == "" {
+				if c.refused == "" { // of six copies, that of the run's last update is for the clock alone
 					want := 10 * 2 / c.peer.update.Seconds()
 					if got := float64(last.Samples) / last.Seconds; failed != nil || got < 0.99*want || got > 1.01*want {
 						t.Errorf("%v; %.0f samples/s, want %.0f", failed, got, want)
 					}
 					stood := at[End].Sub(at[Begin]).Seconds() - last.Seconds
-					if most := (5*c.peer.stop + 3*c.peer.late + ms).Seconds(); saved != 5 || stood > most {
+					if most := (6*c.peer.stop + 3*c.peer.late + ms).Seconds(); saved != 5 || stood > most {
 						t.Errorf("%d copies; measured %.3f s longer than its clock says, which stood still for %.3f s at most", saved, stood, most)
 					}
 					return

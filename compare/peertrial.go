@@ -35,10 +35,11 @@ type peerTrial struct {
 	remove string // the copy of the programs
 	out    string // folder of the trial
 	mode   Mode
-	lead   Role          // that commands go to
-	clocks int           // an epoch has, in place of batches; see About
-	clock  []float64     // of each that leads, since reset, as it said last; nil: none has run
-	driven chan struct{} // closed once drive is at its end: they failed, or left the group in good order
+	lead   Role               // that commands go to
+	clocks int                // an epoch has, in place of batches; see About
+	clock  []float64          // of each that leads, since reset, as it said last; nil: none has run
+	copies map[int64]peerCopy // that worker 0 was told to keep, by update
+	driven chan struct{}      // closed once drive is at its end: they failed, or left the group in good order
 	list   []*peerProcess
 }
 
@@ -87,7 +88,7 @@ func newPeerTrial(ctx context.Context, limit time.Duration) *peerTrial {
 	}
 	t := &peerTrial{
 		eventStream: eventStream{events: make(chan Event)}, began: time.Now(), lines: make(chan peerSays), thread: make(chan func()), idle: make(chan struct{}),
-		driven: make(chan struct{}),
+		driven: make(chan struct{}), copies: map[int64]peerCopy{},
 	}
 	timed, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it hangs: no end after %v", limit))
 	t.stop = stop
@@ -243,13 +244,13 @@ func (t *peerTrial) follow(s Spec) error {
 		n = atMost(max(n, int64(math.Ceil(s.Seconds/per))), limitShare*s.limit.Seconds(), time.Since(t.began), per)
 	}
 	t.say(Event{Kind: Begin})
-	words, err := t.train(peerCommand{Do: "run", Updates: n, Snapshots: s.Snapshots}, early)
+	words, err := t.clockRun(s.Snapshots, 0, n)
 	if err != nil {
 		return err
 	}
 	for per = shortest(words) / float64(n); per > 0 && shortest(words) < s.Seconds; { // it is faster than it was
 		more := atMost(int64(math.Ceil(1.05*(s.Seconds-shortest(words))/per)), limitShare*s.limit.Seconds(), time.Since(t.began), per)
-		if words, err = t.train(peerCommand{Do: "run", Updates: more}, nil); err != nil {
+		if words, err = t.clockRun(s.Snapshots, n, n+more); err != nil {
 			return err
 		}
 		n += more
@@ -262,7 +263,7 @@ func (t *peerTrial) follow(s Spec) error {
 	if err := counted(words, n); err != nil {
 		return err
 	}
-	kept, err := t.save(&s)
+	kept, err := t.save()
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ def serve(spec, versions, run, parameters, reset):
     """Does what it is told, until it is told to quit. run(begin, end) makes those updates, and returns once the last is complete;
     parameters() are copies by name, or None where the model is another one; reset() puts the initial ones back everywhere."""
     say("ready", versions=versions, threads=spec["threads"])
-    done, seconds, kept = 0, 0.0, []  # kept: copies that are not written yet, 200 of half a megabyte at most, or 1.7 of a convolutional net
+    done, seconds, kept = 0, 0.0, []  # kept: copies that are not written yet, 202 of half a megabyte at most, or 1.7 of a convolutional net
     for line in sys.stdin:
         command = json.loads(line)
         if command["do"] == "reset":
