@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // TestWayToTheTarget: of the parameters that a row saved, the first that meet the target say when it was reached, and those behind them belong to
-// the proof all the same: a row that computes something else after the target is no equal.
+// the proof all the same: a row that computes something else after the target is no equal, and neither is one that keeps some of them back.
 func TestWayToTheTarget(t *testing.T) {
 	task, dir := digits(), t.TempDir()
 	const batch, first = 100, 5
@@ -41,6 +42,7 @@ func TestWayToTheTarget(t *testing.T) {
 	task.Target.Value = ref.Losses[keep[first].Update] // losses fall from place to place
 	look := func(keep []Event) (result Result) {
 		t.Helper()
+		result.Updates = 48
 		g := &group{task: task, batch: batch, work: 1}
 		if err := (&runner{}).judge(t.Context(), e, g, recorded{"allreduce", About{Mode: Sync}}, spec, &ref, 1, &result, keep); err != nil {
 			t.Fatal(err)
@@ -53,6 +55,20 @@ func TestWayToTheTarget(t *testing.T) {
 	}
 	if r = look(keep[:first]); r.Reached || r.SecondsToTarget != 0 || r.Best != ref.Losses[keep[first-1].Update] {
 		t.Errorf("before the target: reached %v in %v s, best %v", r.Reached, r.SecondsToTarget, r.Best)
+	}
+	// One that was to be saved, and was not, is missed; not one that the row did not come to.
+	for missing, want := range map[int]string{0: fmt.Sprintf("no parameters of update %d were saved: it is not proven", keep[0].Update), 11: "no parameters of update 48 were saved: it is not proven"} {
+		if r = look(slices.Delete(slices.Clone(keep), missing, missing+1)); r.Proof != want {
+			t.Errorf("without update %d: %q", keep[missing].Update, r.Proof)
+		}
+	}
+	spec.Snapshots = append(spec.Snapshots, 52)
+	if r = look(keep); r.Proof != proven {
+		t.Errorf("update 52 is wanted of 48 that it made: %q", r.Proof)
+	}
+	spec.Snapshots = spec.Snapshots[:len(keep)]
+	if r = look(nil); r.Proof != "no parameters were saved: nothing is proven" {
+		t.Errorf("none saved: %q", r.Proof)
 	}
 	other, err := os.ReadFile(keep[0].Path)
 	if err == nil {
