@@ -35,6 +35,17 @@ func fakePeer(how string) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return
 	}
+	if how == "leaves" { // starts what leaves its group, and says its own number then
+		child := exec.Command("setsid", os.Args[0], "fake-peer", "left@"+mark)
+		child.Stdout = os.Stdout
+		_ = child.Run()
+		return
+	}
+	if how == "left" {
+		fmt.Printf("{\"event\": \"ready\", \"update\": %d}\n", os.Getpid())
+		time.Sleep(10 * time.Minute)
+		return
+	}
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 1<<20)
 	say := func(v any) { _ = json.NewEncoder(os.Stdout).Encode(v) }

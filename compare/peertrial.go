@@ -51,6 +51,7 @@ type peerProcess struct {
 	stdout io.Closer
 	stderr lastLines
 	out    string // folder that its snapshots are in
+	space  string // its network namespace; empty: it has none
 	exited chan struct{}
 	state  error
 }
@@ -105,7 +106,7 @@ func newPeerTrial(ctx context.Context, limit time.Duration) *peerTrial {
 
 // start starts one process and gives it its Spec.
 func (t *peerTrial) start(role Role, rank int, words []string, dir, space string, cores []int, spec []byte) error {
-	p := &peerProcess{Process: Process{Role: role, Rank: rank}, exited: make(chan struct{}), out: filepath.Join(t.out, fmt.Sprintf("%s-%d", role, rank))}
+	p := &peerProcess{Process: Process{Role: role, Rank: rank}, exited: make(chan struct{}), out: filepath.Join(t.out, fmt.Sprintf("%s-%d", role, rank)), space: space}
 	if space != "" {
 		p.Iface = spaceInterface
 	}
@@ -428,6 +429,7 @@ func (t *peerTrial) Stop(context.Context) error {
 		default:
 		}
 		t.cancel(context.Canceled)
+		var spaces []string
 		for _, p := range t.list {
 			select {
 			case <-p.exited:
@@ -435,7 +437,11 @@ func (t *peerTrial) Stop(context.Context) error {
 				late = time.After(0)
 			}
 			killGroup(p.PID) // with what it started
+			if p.space != "" {
+				spaces = append(spaces, p.space)
+			}
 		}
+		killIn(spaces) // with what left its group
 		late = time.After(leaveWait)
 		for _, p := range t.list {
 			select {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,3 +43,39 @@ func endWithUs(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig
 
 // killGroup ends a process with what it started.
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) } // it may be gone
+
+// killIn ends what is left in the network namespaces of a row: what its processes started may have left their groups, and would keep the namespace
+// as long as it lives. That of this program is none of them.
+func killIn(paths []string) {
+	ours, err := os.Stat("/proc/thread-self/ns/net") // the first thread of all may be that of a row's namespace
+	if err != nil {
+		return
+	}
+	var rows []os.FileInfo
+	for _, path := range paths {
+		if f, err := os.Stat(path); err == nil && !os.SameFile(f, ours) {
+			rows = append(rows, f)
+		}
+	}
+	killed := map[int]bool{}
+	for more := len(rows) > 0; more; { // what is killed may just have started another
+		more = false
+		list, _ := os.ReadDir("/proc")
+		for _, x := range list {
+			pid, err := strconv.Atoi(x.Name())
+			if err != nil || pid == os.Getpid() || killed[pid] {
+				continue
+			}
+			p, err := os.FindProcess(pid) // held by a handle, so that the number is no other's by the time it is killed
+			if err != nil {
+				continue
+			}
+			f, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
+			if err == nil && slices.ContainsFunc(rows, func(r os.FileInfo) bool { return os.SameFile(f, r) }) {
+				_ = p.Kill() // it may be gone
+				killed[pid], more = true, true
+			}
+			_ = p.Release()
+		}
+	}
+}
