@@ -67,7 +67,8 @@ func (r *runner) faults(ctx context.Context, report *Report) error {
 			for _, signal := range []string{"kill", "stop"} {
 				for _, role := range roles {
 					same := func(f Fault) bool { return f.System == c.System && f.Signal == signal && f.Role == role }
-					if slices.ContainsFunc(report.Faults, same) {
+					at := slices.IndexFunc(report.Faults, same)
+					if at >= 0 && report.Faults[at].Error == "" { // else it is tried again
 						continue
 					}
 					r.plan.Watch.Status(Status{Cell: c, Repeat: 1, Done: len(r.done), Total: r.total, Phase: signal + " a " + string(role), Left: -1})
@@ -75,7 +76,11 @@ func (r *runner) faults(ctx context.Context, report *Report) error {
 					if err != nil {
 						return err
 					}
-					report.Faults = append(report.Faults, f)
+					if at < 0 {
+						report.Faults = append(report.Faults, f)
+					} else {
+						report.Faults[at] = f
+					}
 					if err := writeJSON(path, report.Faults); err != nil {
 						return err
 					}
@@ -86,9 +91,9 @@ func (r *runner) faults(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// fault runs one trial and hits a process. An error is the machine's, or ctx's.
-func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, signal string, role Role) (f Fault, err error) {
-	f = Fault{System: c.System, Signal: signal, Role: role, Task: c.Task, Workers: c.Workers, Link: c.Link}
+// fault runs a trial and hits a process: another, longer one where it had ended by then. An error is the machine's, or ctx's.
+func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, signal string, role Role) (Fault, error) {
+	f := Fault{System: c.System, Signal: signal, Role: role, Task: c.Task, Workers: c.Workers, Link: c.Link}
 	e, err := r.evaluator(ctx, g.task)
 	if err != nil {
 		return f, err
@@ -101,35 +106,50 @@ func (r *runner) fault(ctx context.Context, g *group, c Cell, system System, sig
 	x := r.plan.fault
 	spec.Seconds = (x.after + 2*x.stop).Seconds()
 	spec.limit = r.plan.Limit + x.after + x.stop + 3*x.hang // to its training it may take as long as in any trial
+	tried := f
+	trained, err := r.strike(ctx, c, system, spec, &tried)
+	if err == nil && tried.Error == tooShort && trained > 0 { // a small job may be many times faster than in so short a warm-up
+		spec.Seconds *= spec.Seconds / trained
+		tried = f
+		_, err = r.strike(ctx, c, system, spec, &tried)
+	}
+	return tried, err
+}
+
+// tooShort is the Error of a Fault whose trial came to its end before.
+const tooShort = "it ended before it could be hit"
+
+// strike runs one trial, hits a process, and returns how long it trained, as far as it says.
+func (r *runner) strike(ctx context.Context, c Cell, system System, spec Spec, f *Fault) (trained float64, err error) {
 	if spec.OutDir, err = r.dir.begin(c, 0); err != nil {
-		return f, err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(spec.OutDir)) }()
 	if spec.spaces, err = r.space(ctx, c.Link); err != nil {
 		f.Error = err.Error()
-		return f, ctx.Err()
+		return 0, ctx.Err()
 	}
 	t, err := system.Start(ctx, spec)
 	if err != nil {
 		f.Error, _, _ = why(err)
-		return f, nil
+		return 0, nil
 	}
-	over := r.hit(ctx, t, &f)
+	w := r.hit(ctx, t, f)
 	err = t.Stop(context.WithoutCancel(ctx))
-	<-over
-	return f, errors.Join(ctx.Err(), err)
+	<-w.over
+	return w.trained, errors.Join(ctx.Err(), err)
 }
 
-// hit waits until t trains, and hits a process of f's role. Stop closes what it returns.
-func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
+// hit waits until t trains, and hits a process of f's role. Stop brings what it returns to its end.
+func (r *runner) hit(ctx context.Context, t Trial, f *Fault) *watched {
 	w := watch(t)
 	select {
 	case <-w.begun:
 	case <-w.over:
 		f.Error = "it did not begin: " + fmt.Sprint(w.ended)
-		return w.over
+		return w
 	case <-ctx.Done():
-		return w.over
+		return w
 	}
 	processes := t.Processes()
 	victim, first := pick(processes, f.Role), pick0(processes)
@@ -137,20 +157,25 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) <-chan struct{} {
 	case victim == nil || first == nil || victim.PID <= 1 || victim.PID == os.Getpid():
 		f.Error = "not measured: its processes cannot be told apart"
 	case within(ctx, w.over, r.plan.fault.after):
-		f.Error = "it ended before it could be hit"
+		f.Error = tooShort
+		if w.ended != nil {
+			text, _, _ := why(w.ended)
+			f.Error += ": " + text
+		}
 	case f.Signal == "kill":
 		r.kill(ctx, w, processes, victim, f)
 	default:
 		r.halt(ctx, w, first, victim, f)
 	}
-	return w.over
+	return w
 }
 
 // A watched trial is one whose events are walked until they end, which Stop brings about.
 type watched struct {
 	begun, over chan struct{}
-	ended       error // once it is over: why it has no result
-	update      int64 // once it is over: its last
+	ended       error   // once it is over: why it has no result
+	update      int64   // once it is over: its last
+	trained     float64 // seconds, once it is over; 0: it came to no end of its own
 }
 
 func watch(t Trial) *watched {
@@ -168,7 +193,7 @@ func watch(t Trial) *watched {
 			case e.Kind == Updated && e.Update > 0:
 				w.update = e.Update
 			case e.Kind == Finished:
-				finished = true
+				finished, w.trained = true, e.Seconds
 			}
 		}
 		if w.ended == nil && !finished {

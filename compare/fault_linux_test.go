@@ -45,7 +45,7 @@ func TestFaultOfWhole(t *testing.T) {
 		r := &runner{plan: &Plan{fault: faultTimes{stop: time.Hour, hang: time.Hour}, now: time.Now}}
 		f := Fault{Signal: signal, Role: WorkerRole}
 		done := make(chan struct{})
-		go func() { defer close(done); <-r.hit(t.Context(), hit, &f) }()
+		go func() { defer close(done); <-r.hit(t.Context(), hit, &f).over }()
 		got := stateOf(child)
 		for end := time.Now().Add(20 * time.Second); got != want && got != "" && time.Now().Before(end); got = stateOf(child) {
 			time.Sleep(time.Millisecond)

@@ -3,6 +3,7 @@ package compare
 import (
 	"context"
 	"fmt"
+	"iter"
 	"runtime"
 	"slices"
 	"strings"
@@ -98,6 +99,59 @@ func TestFaultsStay(t *testing.T) {
 	p.Faults, p.Repeats = false, 2
 	if got := run(t, p).Faults; len(had) != 2 || !slices.Equal(got, had) { // a kill and a stop
 		t.Errorf("faults %+v, and then %+v", had, got)
+	}
+}
+
+// A brief system's trials end at once, and say that they trained for half a second; it writes down how long they were to train.
+type brief struct{ seconds *[]float64 }
+
+func (brief) Name() string                          { return "brief" }
+func (brief) About() About                          { return About{Title: "brief", Mode: Async} }
+func (brief) Detect(context.Context) (Facts, error) { return Facts{}, nil }
+
+// Start implements System.
+func (x brief) Start(_ context.Context, s Spec) (Trial, error) {
+	*x.seconds = append(*x.seconds, s.Seconds)
+	return briefTrial{}, nil
+}
+
+type briefTrial struct{}
+
+// Events implements Trial.
+func (briefTrial) Events() iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for _, e := range []Event{{Kind: Ready}, {Kind: Begin}, {Kind: End}, {Kind: Finished, Update: 20, Samples: 2000, Seconds: 0.5}} {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Processes implements Trial: of a number that no process has.
+func (briefTrial) Processes() []Process { return []Process{{Role: WorkerRole, PID: 1 << 30}} }
+
+// Stop implements Trial.
+func (briefTrial) Stop(context.Context) error { return nil }
+
+// TestFaultsNotMeasured: where a trial ends before a process of it can be hit, one follows that is as much longer as that one was too short. A fault
+// that could not be measured is said at the end, and tried again when the command is repeated, in the place that it had.
+func TestFaultsNotMeasured(t *testing.T) {
+	var seconds []float64
+	p := small(t, inMemory(), digits())
+	p.Systems, p.Workers, p.Faults = []System{brief{&seconds}}, []int{2}, true
+	p.fault = faultTimes{after: time.Hour, stop: time.Hour, hang: time.Hour} // none of which is waited for
+	tries := []float64{3 * 3600, 3 * 3600 * 3 * 3600 / 0.5}
+	for i, want := range [][]float64{slices.Concat([]float64{p.Seconds}, tries, tries), slices.Concat(tries, tries)} { // a kill and a stop, and again
+		seconds = nil
+		r := run(t, p)
+		if !slices.Equal(seconds, want) || len(r.Faults) != 2 || r.Faults[0].Signal != "kill" || r.Faults[0].Error != tooShort {
+			t.Errorf("%d: trials of %v s, want %v; faults %+v", i, seconds, want, r.Faults)
+		}
+		var text strings.Builder
+		if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "fault: stop of a worker of brief was not measured: it ended before it could be hit; the command tries it again") {
+			t.Errorf("%v: %s", err, text.String())
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/trivium-ml/trivium/internal/quantity"
@@ -25,6 +26,11 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	for _, x := range r.atHand() {
 		fmt.Fprintf(w, "doubt: %s\n", x)
+	}
+	for _, f := range r.Faults {
+		if f.Error != "" {
+			fmt.Fprintf(w, "fault: %s of a %s of %s was not measured: %s; the command tries it again where it is repeated\n", f.Signal, f.Role, f.System, strings.TrimPrefix(f.Error, "not measured: "))
+		}
 	}
 	switch c := &r.Check; {
 	case c.Compared > 0 && c.Largest <= checkTolerance:
