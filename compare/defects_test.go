@@ -305,7 +305,7 @@ func TestNoPredictor(t *testing.T) {
 		return struct{ trivium.Model }{m}, err
 	}
 	for _, c := range []struct{ model, target, want string }{
-		{"mute", "test.accuracy >= 0.7", "model mute, target test.accuracy >= 0.7: train: the model makes no predictions"},
+		{"mute", "test.accuracy >= 0.7", "model mute, target test.accuracy >= 0.7: the model makes no predictions (it is no trivium.Predictor), so nothing but its loss is known: give a target such as 'test.loss <= 0.3'"},
 		{"linear", "test.loss <= 1", `model "linear": takes one real label a row`},
 		{"softmax", "test.rmse <= 1", "model softmax, target test.rmse <= 1: metric: rmse does not fit"},
 	} {

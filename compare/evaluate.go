@@ -74,12 +74,13 @@ func openEvaluator(ctx context.Context, t Task, h Host) (_ *evaluator, err error
 		}
 	}
 	names := []string{t.Target.Metric}
-	if t.Target.Metric == "loss" {
-		p, ok := e.model.(trivium.Predictor)
-		if !ok { // a target of the loss asks for no predictions
-			return e, nil
-		}
+	switch p, ok := e.model.(trivium.Predictor); {
+	case t.Target.Metric == "loss" && !ok: // which asks for no predictions
+		return e, nil
+	case t.Target.Metric == "loss":
 		names = metric.Default(p.Outputs())[:1]
+	case !ok:
+		return nil, &PlanError{fmt.Errorf("compare: model %s, target %v: the model makes no predictions (it is no trivium.Predictor), so nothing but its loss is known: give a target such as '%s.loss <= 0.3'", t.Job.Model, t.Target, t.Target.Split)}
 	}
 	if e.scores, err = train.NewEvaluator(e.model, h.Metrics, names, 0); err != nil {
 		return nil, &PlanError{fmt.Errorf("compare: model %s, target %v: %w", t.Job.Model, t.Target, err)}
