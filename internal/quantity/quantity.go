@@ -62,6 +62,18 @@ func scientific(v float64, digits int) string {
 	return minus(mantissa) + "e" + minus(strconv.Itoa(n))
 }
 
+// Figure writes a value in four significant digits, as the command does of losses and metrics: 0.8966, 1.538e−5, 5.428e8.
+func Figure(v float64) string {
+	switch s := strconv.FormatFloat(v, 'g', 4, 64); {
+	case !finite.Is(v):
+		return "–"
+	case strings.Contains(s, "e"):
+		return scientific(v, 3)
+	default:
+		return minus(s)
+	}
+}
+
 // minus puts the sign that is as wide as a digit for a hyphen.
 func minus(s string) string {
 	if rest, ok := strings.CutPrefix(s, "-"); ok {

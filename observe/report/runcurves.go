@@ -78,7 +78,7 @@ func scoreFigures(all []*measured) Figures {
 	data := Table{Name: "evaluations", Columns: []Column{{Name: "run"}, {Name: "metric"}, {Name: "update"}, {Name: "time", Unit: "s"}, {Name: "value"}}}
 	sorted := slices.Sorted(maps.Keys(names))
 	for _, name := range sorted[:min(len(sorted), 6)] {
-		chart := svg.Lines{Title: name + " by update", X: svg.Axis{Label: "Updates"}, Y: svg.Axis{}}
+		chart := svg.Lines{Title: name + " by update", X: svg.Axis{Label: "Updates"}, Y: svg.Axis{Label: name, Value: quantity.Figure}}
 		for _, m := range all {
 			line := svg.Series{Name: m.label, Hue: m.hue}
 			for _, src := range m.sources {
@@ -89,7 +89,7 @@ func scoreFigures(all []*measured) Figures {
 					line.Points = append(line.Points, svg.Point{X: float64(sc.step), Y: sc.value})
 					if len(data.Rows) < 400 {
 						data.Rows = append(data.Rows, Row{Cells: []Cell{
-							Name(m.label), Name(name), Number(float64(sc.step), Digits(0)), Number(sc.at-max(m.begin, 0), Digits(2)), Number(sc.value, Digits(4)),
+							Name(m.label), Name(name), Number(float64(sc.step), Digits(0)), Number(sc.at-max(m.begin, 0), Digits(2)), Number(sc.value, quantity.Figure),
 						}})
 					}
 				}

@@ -34,7 +34,7 @@ func lead(all []*measured) []Block {
 		tiles = append(tiles, Tile{Value: quantity.Seconds(m.total.Seconds), Label: "in updates", Note: quantity.Count(m.total.Steps, "update")})
 	}
 	if name := headline(m.total.Metrics); name != "" {
-		tiles = append(tiles, Tile{Value: quantity.Grouped(m.total.Metrics[name], 4), Label: name, Note: "at the last evaluation"})
+		tiles = append(tiles, Tile{Value: quantity.Figure(m.total.Metrics[name]), Label: name, Note: "at the last evaluation"})
 	}
 	if peak := m.peakResident(); peak > 0 {
 		tiles = append(tiles, Tile{Value: quantity.Bytes(peak), Label: "resident memory at most", Note: "of the largest process"})
@@ -57,7 +57,7 @@ func outcome(m *measured) string {
 		s += fmt.Sprintf(" in %s, at %s samples a second", quantity.Seconds(m.total.Seconds), quantity.Short(m.total.SamplesPerSec))
 	}
 	if name := headline(m.total.Metrics); name != "" {
-		s += fmt.Sprintf(", with %s at %s", name, quantity.Grouped(m.total.Metrics[name], 4))
+		s += fmt.Sprintf(", with %s at %s", name, quantity.Figure(m.total.Metrics[name]))
 	}
 	return s + "."
 }
@@ -165,7 +165,7 @@ func resultSection(all []*measured) Section {
 			case !finite.Is(v):
 				row.Cells = append(row.Cells, Missing("not finite"))
 			default:
-				row.Cells = append(row.Cells, Number(v, Digits(4)))
+				row.Cells = append(row.Cells, Number(v, quantity.Figure))
 			}
 		}
 		t.Rows = append(t.Rows, row)

@@ -148,6 +148,23 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// TestMetricsHaveFourDigits: as in the terminal, whatever their size; in the table, the text, the tile, the charts and their data.
+func TestMetricsHaveFourDigits(t *testing.T) {
+	end := finished
+	end.Metrics = map[string]float64{"test.loss": 1.5384e-5, "train.loss": 542783278.976}
+	page := pageOf(t, write(t, serverHead("one"), &end, nil), short(t, 1, 542783278.976, 1.5384e-5))
+	for _, want := range []string{
+		"with test.loss at 1.538e−5", ">5.428e8<", "Lines of test.loss against Updates: allreduce from 5.428e8 to 1.538e−5.",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if page := pageOf(t, write(t, serverHead("one"), &end, nil)); !strings.Contains(page, `class="value">1.538e−5<`) {
+		t.Error("the tile of the metric has other digits")
+	}
+}
+
 // TestRunOfMachines: the page of a cluster's run says on how many machines it was, and knows nothing of their cores.
 func TestRunOfMachines(t *testing.T) {
 	head := serverHead("far")

@@ -29,6 +29,7 @@ type Axis struct {
 	At     []float64              // where ticks stand; nil: at round numbers
 	Binary bool                   // of bytes: on a linear axis, round numbers are multiples of a power of two
 	Format func(v float64) string // of ticks and values; nil: three significant digits
+	Value  func(v float64) string // of values alone, where ticks lie closer than its digits tell apart; nil: Format
 }
 
 // A Mark is a reference: a line across the chart at a value, with its name.
@@ -83,7 +84,10 @@ func (a Axis) title() string {
 
 // text formats a value of the axis where it stands beside what it measures.
 func (a Axis) text(v float64) string {
-	if a.Format != nil {
+	switch {
+	case a.Value != nil:
+		return a.Value(v)
+	case a.Format != nil:
 		return a.Format(v)
 	}
 	return quantity.Short(v)
