@@ -61,55 +61,13 @@ func lossSection(all []*measured) Section {
 	return s
 }
 
-// scoreFigures draws the evaluations that were taken more than once.
-func scoreFigures(all []*measured) Figures {
-	names := map[string]bool{}
-	for _, m := range all {
-		for _, src := range m.sources {
-			seen := map[string]int{}
-			for _, sc := range src.scores {
-				if seen[sc.name]++; seen[sc.name] > 1 {
-					names[sc.name] = true
-				}
-			}
-		}
-	}
-	f := Figures{Caption: []Span{Strong("Evaluations."), Text(" As the run directory has them: one that another followed within a second may be missing.")}}
-	data := Table{Name: "evaluations", Columns: []Column{{Name: "run"}, {Name: "metric"}, {Name: "update"}, {Name: "time", Unit: "s"}, {Name: "value"}}}
-	sorted := slices.Sorted(maps.Keys(names))
-	for _, name := range sorted[:min(len(sorted), 6)] {
-		chart := svg.Lines{Title: name + " by update", X: svg.Axis{Label: "Updates"}, Y: svg.Axis{Label: name, Value: quantity.Figure}}
-		for _, m := range all {
-			line := svg.Series{Name: m.label, Hue: m.hue}
-			for _, src := range m.sources {
-				for _, sc := range src.scores {
-					if sc.name != name {
-						continue
-					}
-					line.Points = append(line.Points, svg.Point{X: float64(sc.step), Y: sc.value})
-					if len(data.Rows) < 400 {
-						data.Rows = append(data.Rows, Row{Cells: []Cell{
-							Name(m.label), Name(name), Number(float64(sc.step), Digits(0)), Number(sc.at-max(m.begin, 0), Digits(2)), Number(sc.value, quantity.Figure),
-						}})
-					}
-				}
-			}
-			if slices.ContainsFunc(line.Points, func(p svg.Point) bool { return svg.Plottable(p.Y) }) {
-				chart.Series = append(chart.Series, line)
-			}
-		}
-		if len(chart.Series) > 0 {
-			f.Items = append(f.Items, SmallFigure{Title: name, Chart: chart})
-		}
-	}
-	f.Data = &data
-	return f
-}
-
 // A page is no list of a thousand workers; a run directory is. What is left out is said.
 const (
 	shownWorkers   = 16 // of a run
 	shownProcesses = 12 // as lines of one chart
+	shownMetrics   = 12 // as charts
+	shownColumns   = 6  // of metrics, else they are rows
+	shownScores    = 400
 )
 
 // phaseSection is where the time of a step went, by worker.

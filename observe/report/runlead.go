@@ -135,10 +135,10 @@ func resultSection(all []*measured) Section {
 		}
 	}
 	names := slices.Sorted(maps.Keys(metrics))
-	if len(names) > 6 {
-		names = slices.DeleteFunc(names, func(s string) bool { return strings.HasPrefix(s, "train.") && s != "train.loss" })
+	s := Section{Title: "Result"}
+	if len(names) > shownColumns {
+		s.Blocks, names = append(s.Blocks, metricTable(all, names)), nil
 	}
-	names = names[:min(len(names), 6)]
 	t := Table{Name: "result", Columns: []Column{
 		{Name: "run"},
 		{Name: "ended"},
@@ -158,22 +158,43 @@ func resultSection(all []*measured) Section {
 			Number(m.total.SamplesPerSec, Digits(0)),
 		}}
 		for _, n := range names {
-			v, ok := m.total.Metrics[n]
-			switch {
-			case !ok:
-				row.Cells = append(row.Cells, Missing("not measured"))
-			case !finite.Is(v):
-				row.Cells = append(row.Cells, Missing("not finite"))
-			default:
-				row.Cells = append(row.Cells, Number(v, quantity.Figure))
-			}
+			row.Cells = append(row.Cells, m.metric(n))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	if len(all) > 1 {
 		t.Notes = []string{"One run each: nothing is known of the spread, so a small difference means nothing, and none is marked as best."}
 	}
-	return Section{Title: "Result", Blocks: []Block{t}}
+	s.Blocks = slices.Insert(s.Blocks, 0, Block(t))
+	return s
+}
+
+// metricTable is the metrics by runs: of more than are beside each other on a sheet.
+func metricTable(all []*measured, names []string) Table {
+	t := Table{Name: "metrics", Columns: []Column{{Name: "metric"}}}
+	for _, m := range all {
+		t.Columns = append(t.Columns, Column{Name: m.label})
+	}
+	for _, n := range names {
+		row := Row{Cells: []Cell{Name(n)}}
+		for _, m := range all {
+			row.Cells = append(row.Cells, m.metric(n))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// metric is the cell of a metric at the end of the run.
+func (m *measured) metric(name string) Cell {
+	switch v, ok := m.total.Metrics[name]; {
+	case !ok:
+		return Missing("not measured")
+	case !finite.Is(v):
+		return Missing("not finite")
+	default:
+		return Number(v, quantity.Figure)
+	}
 }
 
 func ended(m *measured) Cell {

@@ -165,6 +165,52 @@ func TestMetricsHaveFourDigits(t *testing.T) {
 	}
 }
 
+// evaluated leaves and opens the directory of a run whose job asks for metrics, and that evaluated each of names times times.
+func evaluated(t *testing.T, asked string, times int, names ...string) *rundir.Run {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "evaluated")
+	w, err := rundir.Create(dir, rundir.Head{Strategy: "local", Workers: 1, Model: "mlp", Configuration: json.RawMessage(`{"metrics":[` + asked + `]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := observe.NewSet(observe.Source{Role: observe.Worker})
+	end := rundir.Result{Metrics: map[string]float64{}}
+	for i := range times {
+		for k, name := range names {
+			end.Metrics[name] = float64(i) + float64(k)/100
+			err = errors.Join(err, set.Evaluate(name, end.Metrics[name], int64(i)))
+		}
+		err = errors.Join(err, w.Frame(set.Frame(time.Duration(i)*time.Second)))
+	}
+	if err = errors.Join(err, w.Finish(end)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := rundir.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestMetricsAreAllThere: the result has every metric, the numbers too; of more than there is room for, those that were asked for have charts,
+// and the caption names the others.
+func TestMetricsAreAllThere(t *testing.T) {
+	var names []string
+	for c := 'a'; c <= 'n'; c++ {
+		names = append(names, "test.metric-"+string(c))
+	}
+	page := pageOf(t, evaluated(t, `"metric-n","metric-b"`, 3, names...))
+	for _, want := range []string{`<th scope="row" class="short">test.metric-g</th>`, ">2.06<", " In the numbers alone: test.metric-l, test.metric-m.<", ">test.metric-m<"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	chart := func(name string) int { return strings.Index(page, ">"+name+" by update<") }
+	if n, b, a := chart("test.metric-n"), chart("test.metric-b"), chart("test.metric-a"); n < 0 || b < n || a < b {
+		t.Errorf("charts are not in the order that they were asked for in: %d, %d, %d", n, b, a)
+	}
+}
+
 // TestRunOfMachines: the page of a cluster's run says on how many machines it was, and knows nothing of their cores.
 func TestRunOfMachines(t *testing.T) {
 	head := serverHead("far")
