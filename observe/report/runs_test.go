@@ -211,6 +211,24 @@ func TestMetricsAreAllThere(t *testing.T) {
 	}
 }
 
+// TestEvaluationsAreThinned: of very many a page has as many of each metric, the last among them, and says what it left out.
+func TestEvaluationsAreThinned(t *testing.T) {
+	page := pageOf(t, evaluated(t, "", 500, "test.accuracy", "test.loss", "valid.loss"))
+	for _, name := range []string{"test.accuracy", "test.loss", "valid.loss"} {
+		if n := strings.Count(page, ">"+name+"</td>"); n != 125 {
+			t.Errorf("%d rows are of %s", n, name)
+		}
+	}
+	for _, want := range []string{">499<", "every 4th row is here. Left out: 1,125 evaluations, which the folder series of the run directory has."} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if page := pageOf(t, evaluated(t, "", 200, "test.accuracy", "test.loss")); strings.Contains(page, "Left out") {
+		t.Error("a page leaves evaluations out for which it has room")
+	}
+}
+
 // TestRunOfMachines: the page of a cluster's run says on how many machines it was, and knows nothing of their cores.
 func TestRunOfMachines(t *testing.T) {
 	head := serverHead("far")

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -82,19 +83,30 @@ func (m *measured) scores(name string) (list []score) {
 	return list
 }
 
-// scoreTable is what scoreFigures draws.
+// scoreTable is what scoreFigures draws: of very many evaluations every so many of each metric of each run, the last among them.
 func scoreTable(all []*measured, names []string) Table {
 	t := Table{Name: "evaluations", Columns: []Column{{Name: "run"}, {Name: "metric"}, {Name: "update"}, {Name: "time", Unit: "s"}, {Name: "value"}}}
+	count := 0
 	for _, name := range names {
 		for _, m := range all {
-			for _, sc := range m.scores(name) {
-				if len(t.Rows) < shownScores {
+			count += len(m.scores(name))
+		}
+	}
+	every := max(1, (count+shownScores-1)/shownScores)
+	for _, name := range names {
+		for _, m := range all {
+			scores := m.scores(name)
+			for i, sc := range scores {
+				if (len(scores)-1-i)%every == 0 {
 					t.Rows = append(t.Rows, Row{Cells: []Cell{
 						Name(m.label), Name(name), Number(float64(sc.step), Digits(0)), Number(sc.at-max(m.begin, 0), Digits(2)), Number(sc.value, quantity.Figure),
 					}})
 				}
 			}
 		}
+	}
+	if left := count - len(t.Rows); left > 0 {
+		t.Notes = []string{fmt.Sprintf("Of each metric of each run every %s row is here. Left out: %s, which the folder series of the run directory has.", ordinal(every), quantity.Count(left, "evaluation"))}
 	}
 	return t
 }
