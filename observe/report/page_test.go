@@ -276,6 +276,22 @@ func TestData(t *testing.T) {
 	}
 }
 
+// TestPaper: on paper, which does not scroll, a long command is whole, and no title and no caption is on two sheets.
+func TestPaper(t *testing.T) {
+	var b bytes.Buffer
+	if err := demo().WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	print := b.String()[strings.LastIndex(b.String(), "@media print{"):]
+	for _, want := range []string{
+		".scroll,pre{overflow:visible}", "pre{white-space:pre-wrap;overflow-wrap:anywhere}", ".caption,.small-title,summary,figcaption,figure,tr,.callout,.tile{break-inside:avoid}",
+	} {
+		if !strings.Contains(print, want) {
+			t.Errorf("what is printed is not told %s", want)
+		}
+	}
+}
+
 // TestLeadBeforeContents: what a reader should know if he reads nothing else is above the contents, which on a phone fill the screen, and the first
 // section has the anchor of its title even where a table above it is called so.
 func TestLeadBeforeContents(t *testing.T) {

@@ -1,8 +1,8 @@
 package report
 
 // pageCSS sets the page. Colours are those of the charts (svg.CSS) and a few of its own; sizes are in rem, so that the reader's choice
-// of letter size holds. On paper, which does not scroll, a rem is so small that the widest table fits: else its last columns are cut off. A chart
-// that is higher than a sheet is made smaller: a browser prints over it what comes next.
+// of letter size holds. On paper, which does not scroll, a rem is so small that the widest table fits, and a long command goes on in the next
+// line: else they are cut off. A chart that is higher than a sheet is made smaller: a browser prints over it what comes next.
 const pageCSS = `
 :root{--good:#00694f;--good-bg:#e3f4ee;--bad:#a63a00;--bad-bg:#fdeee4;--open:#57606a;--open-bg:#eef0f3;--warn:#7a5c00;--warn-bg:#fbf3d9;--raised:#f6f7f9;--link:#1257a0;--shade:rgba(0,0,0,.14)}
 @media (prefers-color-scheme:dark){:root{--good:#4fd1ae;--good-bg:#10312a;--bad:#ff9e69;--bad-bg:#3a2013;--open:#b3bbc6;--open-bg:#252b33;--warn:#e6c95a;--warn-bg:#332b10;--raised:#1b1f26;--link:#7cbcf5;--shade:rgba(255,255,255,.16)}}
@@ -132,9 +132,13 @@ html{font-size:9.5pt}
 figure svg{max-height:225mm}
 body,body.with-nav{display:block;max-width:none;padding:0}
 nav{display:none}
-h2,h3,.caption,.small-title{break-after:avoid}
-figure,tr,.callout,.tile{break-inside:avoid}
-.scroll{overflow:visible;background:none}
+h2,h3,h4,.caption,.small-title,summary{break-after:avoid}
+h2,h3,h4,.caption,.small-title,summary,figcaption,figure,tr,.callout,.tile{break-inside:avoid}
+.scroll,pre{overflow:visible}
+.scroll{background:none}
+figcaption{break-before:avoid}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}
+tr.group{break-after:avoid}
 thead{display:table-header-group}
 details::details-content{content-visibility:visible;block-size:auto}
 summary{list-style:none;color:inherit;font-weight:600}
