@@ -45,15 +45,14 @@ func (x *Best) beside() report.Table {
 		Columns: []report.Column{{Name: "row"}, {Name: "to target", Right: true}, {Name: "of the best's", Unit: "×"}, {Name: "is it behind?"}},
 		Notes:   []string{"A verdict is Mann and Whitney's exact test of the repeats, corrected by Holm for all pairs of the rows that have one, since which row is the best is found by the same repeats; and an interval without 1."},
 	}
-	seconds := func(s Spread) report.Cell { return report.Interval(s.Median, s.Min, s.Max, quantity.Seconds) }
-	table.Rows = append(table.Rows, report.Row{Muted: x.row.Crowded, Cells: []report.Cell{x.row.withDoubts(report.Name(x.name)), seconds(x.row.Target), report.Number(1, report.Digits(2)), {}}})
+	table.Rows = append(table.Rows, report.Row{Muted: x.row.Crowded, Cells: []report.Cell{x.row.withDoubts(report.Name(x.name)), x.row.Target.seconds(), report.Number(1, report.Digits(2)), {}}})
 	for i := range x.Behind {
 		y := &x.Behind[i]
 		ratio := report.Number(y.Verdict.Ratio, report.Digits(2))
 		if y.repeats >= fewest {
 			ratio = report.Interval(y.Verdict.Ratio, y.Verdict.Low, y.Verdict.High, report.Digits(2))
 		}
-		table.Rows = append(table.Rows, report.Row{Muted: y.Crowded, Cells: []report.Cell{y.row.withDoubts(report.Name(y.Name)), seconds(y.Target), ratio, y.verdict()}})
+		table.Rows = append(table.Rows, report.Row{Muted: y.Crowded, Cells: []report.Cell{y.row.withDoubts(report.Name(y.Name)), y.Target.seconds(), ratio, y.verdict()}})
 	}
 	for _, y := range x.table.Rows {
 		if !y.Ranked {
@@ -61,6 +60,11 @@ func (x *Best) beside() report.Table {
 		}
 	}
 	return table
+}
+
+// seconds is how a page has a time, everywhere in the same way.
+func (s Spread) seconds() report.Cell {
+	return report.Interval(s.Median, s.Min, s.Max, quantity.Seconds)
 }
 
 // verdict is whether the row is behind the best.

@@ -46,8 +46,8 @@ func (r *Report) staleness() []report.Block {
 			{Name: "row"},
 			{Name: "bound", Unit: "clocks", Right: true},
 			{Name: "speed", Unit: "samples/s"},
-			{Name: "to target", Unit: "samples"},
-			{Name: "to target", Unit: "s"},
+			{Name: "samples to target"},
+			{Name: "time to target"},
 			{Name: "waited", Unit: "% of the time"},
 			{Name: "reads behind", Unit: "clocks, mean"},
 		},
@@ -72,7 +72,7 @@ func (r *Report) staleness() []report.Block {
 			target := report.Missing("not reached")
 			samples := target
 			if x.Reached == x.Good {
-				target = report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, quantity.Short)
+				target = x.Target.seconds()
 				samples = report.Number(x.Samples.Median, quantity.Short)
 				if uneven(x.System, x.Mode) {
 					samples = report.Missing("not known: its workers wait for nobody, and one of them is behind")

@@ -48,7 +48,7 @@ func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
 		Columns: []report.Column{
 			{Name: "row"}, // what matters most comes first: on a phone the rest is to the right of the screen
 			{Name: "speed", Unit: "samples/s", Best: report.Highest, Bars: true},
-			{Name: "to target", Unit: "s", Best: report.Lowest},
+			{Name: "to target", Best: report.Lowest},
 			{Name: "of the best speed"},
 			{Name: "batch of all", Unit: "rows"},
 			{Name: "processes"},
@@ -77,7 +77,7 @@ func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
 			table.Rows = append(table.Rows, row)
 			continue
 		}
-		target := report.Interval(x.Target.Median, x.Target.Min, x.Target.Max, quantity.Short)
+		target := x.Target.seconds()
 		if !x.Ranked {
 			target = report.Missing("not ranked: " + x.Why)
 		}

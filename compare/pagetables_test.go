@@ -102,3 +102,20 @@ func TestOfOneThread(t *testing.T) {
 		}
 	}
 }
+
+// TestOneWayOfTimes: a time to the target is in the table of speed, in the sweep and beside the best row as it is in the lead.
+func TestOneWayOfTimes(t *testing.T) {
+	row := func(system string, mode Mode, target ...float64) *Row {
+		return &Row{System: system, Mode: mode, Workers: 2, Good: len(target), Reached: len(target), Ranked: true, Rate: spread([]float64{100}), Target: spread(target)}
+	}
+	table := &Table{Task: "mlp1", Workers: 2, Batch: 100, Rows: []*Row{row("server-bsp", Sync, 131e-6, 89.8e-6, 142e-6), row("server-asp", Async, 0.01)}}
+	r := &Report{Tables: []*Table{table}}
+	cells := map[string]report.Cell{
+		"speed": r.speedTable(table, table.Rows).Rows[0].Cells[2], "sweep": r.staleness()[0].(report.Table).Rows[0].Cells[4],
+	}
+	for where, c := range cells {
+		if c.Text != "131 µs" || c.Range != "89.8–142 µs" {
+			t.Errorf("%s: %s, %s", where, c.Text, c.Range)
+		}
+	}
+}

@@ -18,7 +18,7 @@ func Short(v float64) string {
 	case a == 0:
 		return "0"
 	case a < 1e-4 || a >= 999.5e12:
-		return scientific(v, 1)
+		return scientific(v, 2)
 	}
 	div, suffix := thousands(a * (1 + 0.0005)) // 999.95 is 1k in three digits
 	return significant(v/div, 3) + suffix

@@ -36,6 +36,8 @@ func TestNumbers(t *testing.T) {
 		{quantity.Short(1.5e13), "15T"},
 		{quantity.Short(2e20), "2e20"},
 		{quantity.Short(1.2e-7), "1.2e−7"},
+		{quantity.Short(8.98e-5), "8.98e−5"},
+		{quantity.Short(1.2345e15), "1.23e15"},
 		{quantity.Short(nan), "–"},
 		{quantity.Short(inf), "–"},
 		{quantity.Figure(0), "0"},
