@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/trivium-ml/trivium/internal/median"
 	"github.com/trivium-ml/trivium/internal/quantity"
 	"github.com/trivium-ml/trivium/observe/report"
 	"github.com/trivium-ml/trivium/observe/svg"
@@ -79,7 +78,7 @@ func (r *Report) staleness() []report.Block {
 				}
 			}
 			wait := report.Missing("not recorded")
-			if w := x.medianOf(func(r *Result) float64 { return waited(r.Phases) }); !math.IsNaN(w) {
+			if w := waited(x.phases()); !math.IsNaN(w) {
 				wait = report.Number(100*w, report.Digits(0))
 			}
 			table.Rows = append(table.Rows, report.Row{Heading: heading, Muted: x.Crowded, Unranked: !x.Ranked, Cells: []report.Cell{
@@ -170,20 +169,4 @@ func waited(phases map[string]float64) float64 {
 		return math.NaN()
 	}
 	return (phases["wait-barrier"] + phases["wait-stale"]) / sum
-}
-
-// medianOf is the median of a figure over the good trials; NaN of none.
-func (x *Row) medianOf(f func(*Result) float64) float64 {
-	var list []float64
-	for i := range x.Trials {
-		if r := &x.Trials[i].Result; r.Error == "" {
-			if v := f(r); !math.IsNaN(v) {
-				list = append(list, v)
-			}
-		}
-	}
-	if len(list) == 0 {
-		return math.NaN()
-	}
-	return median.Of(list)
 }

@@ -164,21 +164,13 @@ func (r *Report) phases() []report.Block {
 			if x.Good == 0 {
 				continue
 			}
-			var sums []float64
-			for _, one := range x.Trials {
-				if one.Result.Error != "" || len(one.Result.Phases) == 0 {
-					continue
-				}
-				if sums == nil {
-					sums = make([]float64, len(phaseOrder))
-				}
-				for i, name := range phaseOrder {
-					sums[i] += one.Result.Phases[name]
-				}
-			}
-			row := svg.StackRow{Label: x.System, Values: sums}
-			if sums == nil {
+			row := svg.StackRow{Label: x.System}
+			if sums := x.phases(); sums == nil {
 				row.Missing = "not measured: it has no such counters"
+			} else {
+				for _, name := range phaseOrder {
+					row.Values = append(row.Values, sums[name])
+				}
 			}
 			chart.Rows = append(chart.Rows, row)
 		}
@@ -190,6 +182,24 @@ func (r *Report) phases() []report.Block {
 		return nil
 	}
 	return []report.Block{report.Figures{Caption: caption("Shares of the workers' time by phase: what is not compute is the price of the topology."), Items: figures}}
+}
+
+// phases are what the row's good trials spent in each phase, all together; nil: phases were not counted.
+func (x *Row) phases() map[string]float64 {
+	var sums map[string]float64
+	for i := range x.Trials {
+		r := &x.Trials[i].Result
+		if r.Error != "" || len(r.Phases) == 0 {
+			continue
+		}
+		if sums == nil {
+			sums = map[string]float64{}
+		}
+		for name, v := range r.Phases {
+			sums[name] += v
+		}
+	}
+	return sums
 }
 
 // phaseOrder are the words of observe.Phase.
