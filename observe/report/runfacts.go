@@ -286,7 +286,7 @@ func limitsSection(all []*measured) Section {
 			say(m, "No worker left a record.")
 		}
 	}
-	say(all[0], "One run is one sample. Whether another would come out the same, this page cannot know; a comparison repeats.")
+	l.Items = append(l.Items, Paragraph{Text("One run is one sample. Whether another would come out the same, this page cannot know; a comparison repeats.")})
 	return Section{Title: "What to hold against this page", Blocks: []Block{l}}
 }
 

@@ -243,7 +243,7 @@ func TestRunsSideBySide(t *testing.T) {
 	other := serverHead("two")
 	other.Strategy, other.Servers = "allreduce", 0
 	page := pageOf(t, write(t, serverHead("one"), &finished, nil), write(t, other, &finished, nil))
-	for _, want := range []string{"2 runs side by side", "One run each", "What differs from the first run", "Loss of the steps against samples", "allreduce: worker 1"} {
+	for _, want := range []string{"2 runs side by side", "One run each", "What differs from the first run", "Loss of the steps against samples", "allreduce: worker 1", "<li>One run is one sample."} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)
 		}
