@@ -16,10 +16,10 @@ import (
 // A comparing shows how far a comparison is: on a terminal, the table under work with the trial, its rate so far and the time left, drawn
 // anew several times a second; in a pipe, a line for each trial, and for each step that comes before the first, which may take long.
 type comparing struct {
-	out           io.Writer
-	live          bool
-	silent        bool
-	width, height int // of the terminal
+	out    io.Writer
+	live   bool
+	silent bool
+	size   func() (width, height int) // of the terminal, which may change
 
 	mu    sync.Mutex
 	table string // the lines of the last table
@@ -32,8 +32,8 @@ type comparing struct {
 }
 
 func newComparing(out io.Writer, asJSON bool) *comparing {
-	width, height, draws := terminal(out, os.Getenv)
-	return &comparing{out: out, silent: asJSON, width: width, height: height, live: draws && !asJSON, left: -1, told: map[string]bool{}}
+	_, _, draws := terminal(out, os.Getenv)
+	return &comparing{out: out, silent: asJSON, size: sizeOf(out, os.Getenv), live: draws && !asJSON, left: -1, told: map[string]bool{}}
 }
 
 func (c *comparing) watch() compare.Watch {
@@ -100,10 +100,11 @@ func (c *comparing) prepare(s compare.Status) {
 // it stays one.
 func (c *comparing) draw(text string) {
 	c.clear()
-	lines := c.fitting(strings.Split(strings.TrimRight(text, "\n"), "\n"))
+	width, height := c.size()
+	lines := c.fitting(strings.Split(strings.TrimRight(text, "\n"), "\n"), height)
 	for i, l := range lines {
-		if r := []rune(l); len(r) >= c.width {
-			lines[i] = string(r[:c.width-1])
+		if r := []rune(l); len(r) >= width {
+			lines[i] = string(r[:width-1])
 		}
 	}
 	fmt.Fprint(c.out, strings.Join(lines, "\n")+"\n")
@@ -113,11 +114,11 @@ func (c *comparing) draw(text string) {
 // headLines are what a table has above its rows: its title, and the names of its columns.
 const headLines = 2
 
-// fitting are those of a drawing's lines that the screen has room for, above the one that the cursor is left on: what goes beyond its top
+// fitting are those of a drawing's lines that a screen of such a height has room for, above the one that the cursor is left on: what goes beyond its top
 // no later drawing takes back. The last line, which is the status, always stays, and the table's head where there is room for a row below
 // it; rows go that are far from the last trial's.
-func (c *comparing) fitting(lines []string) []string {
-	room := max(1, c.height-1)
+func (c *comparing) fitting(lines []string, height int) []string {
+	room := max(1, height-1)
 	if len(lines) <= room {
 		return lines
 	}

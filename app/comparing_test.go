@@ -55,7 +55,7 @@ func TestTableFitsTheScreen(t *testing.T) {
 	for _, height := range []int{1, 2, 3, 4, 5, 10, 24, 60} {
 		for _, row := range []int{0, 20, 39} {
 			var out strings.Builder
-			c := &comparing{out: &out, live: true, width: 80, height: height}
+			c := &comparing{out: &out, live: true, size: func() (int, int) { return 80, height }}
 			cell := compare.Cell{Task: "mlp1", Workers: 3, Batch: 100, System: table.Rows[row].System}
 			c.trialed(compare.Trialed{Cell: cell, Repeat: 1}, table)
 			status := compare.Status{Cell: compare.Cell{Task: "mlp1", System: "the-next"}, Repeat: 1, Total: 40, Phase: "warm up"}
@@ -72,6 +72,30 @@ func TestTableFitsTheScreen(t *testing.T) {
 			}
 			if height >= 5 && !(strings.Contains(screen, "SAMPLES/S") && strings.Contains(screen, cell.System)) {
 				t.Errorf("height %d: %s or its columns are not in %q", height, cell.System, screen)
+			}
+		}
+	}
+}
+
+// TestNarrowerTerminal: once a terminal is narrower, no line that is drawn is as wide as it was: it would go on in the next, which no later drawing
+// takes back.
+func TestNarrowerTerminal(t *testing.T) {
+	var out strings.Builder
+	width := 120
+	size := func() (int, int) { return width, 24 }
+	c := &comparing{out: &out, live: true, size: size}
+	p := &progress{out: &out, style: bar, size: size, last: halfway}
+	for _, width = range []int{120, 30} {
+		out.Reset()
+		c.trialed(compare.Trialed{Repeat: 1}, compare.Table{Task: "mlp1", Rows: []*compare.Row{{System: "server-bsp"}}})
+		c.draw(c.table + "trial 1 of 40: mlp1 server-bsp, repeat 1: train")
+		p.draw()
+		for _, line := range strings.FieldsFunc(out.String(), func(r rune) bool { return r == '\n' || r == '\r' }) {
+			for _, escape := range []string{"\x1b[K", "\x1b[J", "\x1b[5A"} {
+				line = strings.ReplaceAll(line, escape, "")
+			}
+			if n := len([]rune(line)); n >= width {
+				t.Errorf("%q has %d columns on a terminal of %d", line, n, width)
 			}
 		}
 	}

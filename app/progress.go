@@ -25,7 +25,7 @@ import (
 type progress struct {
 	out   io.Writer
 	style style
-	width int // of the terminal
+	size  func() (width, height int) // of the terminal, which may change
 	color bool
 
 	mu      sync.Mutex
@@ -59,9 +59,8 @@ type figures struct {
 
 // newProgress chooses the style: JSON where asked for, a bar on a terminal, else lines.
 func newProgress(out io.Writer, asJSON, silent bool, getenv func(string) string) *progress {
-	width, _, draws := terminal(out, getenv)
-	p := &progress{out: out, style: lines, width: width}
-	if draws {
+	p := &progress{out: out, style: lines, size: sizeOf(out, getenv)}
+	if _, _, draws := terminal(out, getenv); draws {
 		p.style = bar
 		p.color = getenv("NO_COLOR") == ""
 	}
@@ -91,6 +90,15 @@ func terminal(out io.Writer, getenv func(string) string) (width, height int, dra
 		return w, h, true
 	}
 	return usual, usualHeight, true
+}
+
+// sizeOf asks for the columns and lines of a terminal, anew at each drawing: one that is made narrower would break a line that is as wide as
+// it was, and the next drawing would take back only a part of it.
+func sizeOf(out io.Writer, getenv func(string) string) func() (width, height int) {
+	return func() (width, height int) {
+		width, height, _ = terminal(out, getenv)
+		return width, height
+	}
 }
 
 // start begins to draw. The caller calls finish, and may start again then.
@@ -199,7 +207,8 @@ func (p *progress) clear() {
 func (p *progress) draw() {
 	switch p.style {
 	case bar:
-		fmt.Fprint(p.out, "\r"+barLine(p.last, p.width, p.color)+"\x1b[K")
+		width, _ := p.size()
+		fmt.Fprint(p.out, "\r"+barLine(p.last, width, p.color)+"\x1b[K")
 		p.drawn = true
 	case lines:
 		fmt.Fprintln(p.out, keyValues(p.last))

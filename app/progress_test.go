@@ -57,7 +57,7 @@ func TestProgressLines(t *testing.T) {
 	}{{quiet, 0}, {lines, 4}, {objects, 4}, {bar, 200}} {
 		synctest.Test(t, func(t *testing.T) {
 			var out bytes.Buffer
-			p := &progress{out: &out, style: c.style, width: 80, stop: make(chan struct{})}
+			p := &progress{out: &out, style: c.style, size: func() (int, int) { return 80, 24 }, stop: make(chan struct{})}
 			p.last = halfway
 			p.start()
 			time.Sleep(20*time.Second + time.Millisecond)
