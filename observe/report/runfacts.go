@@ -32,11 +32,13 @@ func networkSection(all []*measured) Section {
 			continue
 		}
 		travels = true
+		counted := false
 		for _, s := range m.sources {
 			out, in := s.last.Counter(observe.BytesOut), s.last.Counter(observe.BytesIn)
 			if out+in == 0 {
 				continue
 			}
+			counted = true
 			perSample := Missing("no samples here")
 			if n := s.last.Counter(observe.Samples); n > 0 {
 				perSample = Number(float64(out+in)/float64(n), quantity.Bytes)
@@ -45,6 +47,9 @@ func networkSection(all []*measured) Section {
 				Name(sourceLabel(all, m, s)), Number(float64(out), quantity.Bytes), Number(float64(in), quantity.Bytes), perSample,
 				Number(float64(s.last.Counter(observe.MessagesOut)), Digits(0)), Number(float64(s.last.Counter(observe.MessagesIn)), Digits(0)),
 			}})
+		}
+		if !counted {
+			t.Notes = append(t.Notes, "Not counted: "+m.label+".")
 		}
 	}
 	switch {

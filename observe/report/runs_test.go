@@ -248,6 +248,9 @@ func TestRunsSideBySide(t *testing.T) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
+	if page := pageOf(t, write(t, serverHead("one"), &finished, nil), short(t, 2, 1)); !strings.Contains(page, "Not counted: allreduce.") {
+		t.Error("the page does not say whose bytes were not counted")
+	}
 	if _, err := report.Runs(nil, report.Options{}); err == nil {
 		t.Error("a page of no run")
 	}

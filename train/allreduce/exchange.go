@@ -107,6 +107,7 @@ func newExchange(ctx context.Context, env *train.Env, o Options, run *train.Run,
 	if err != nil {
 		return nil, err
 	}
+	env.CountTraffic(run.Recorder)
 	if x.stream, err = env.Port.Stream("allreduce", transport.StreamOptions{}); err != nil {
 		return nil, err
 	}

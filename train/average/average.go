@@ -71,6 +71,7 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 		return train.NotBegun(hard, err)
 	}
 	defer run.Close()
+	env.CountTraffic(run.Recorder)
 	state, err := run.OptimizerState()
 	if err != nil {
 		return train.NotBegun(hard, err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/ps"
-	"github.com/trivium-ml/trivium/transport"
 )
 
 // record has what this process sends, receives and refuses counted at its worker, or, where it only serves, as a server's.
@@ -20,35 +19,15 @@ func (c *cluster) record() {
 		r = c.env.Observe.Recorder(observe.Source{Run: c.env.Run, Strategy: "server", Role: observe.Server, Rank: c.env.Rank})
 		c.figures = r
 	}
-	port, last := c.env.Port, c.env.Port.Stats()
+	c.env.CountTraffic(r)
 	host, refused := c.host, uint64(0)
 	serves := c.server >= 0 // then trace hears of them
 	c.env.Observe.Poll(func(time.Duration) {
-		now := port.Stats()
-		count(r, &last, &now)
 		if n := host.Refused(); n > refused && !serves {
 			r.Add(observe.Refused, n-refused)
 			refused = n
 		}
 	})
-}
-
-// count adds to r what a port did since last.
-func count(r *observe.Recorder, last, now *transport.Stats) {
-	for _, x := range []struct {
-		to        observe.Counter
-		last, now uint64
-	}{
-		{observe.BytesOut, last.BytesSent, now.BytesSent},
-		{observe.BytesIn, last.BytesReceived, now.BytesReceived},
-		{observe.MessagesOut, last.FramesSent, now.FramesSent},
-		{observe.MessagesIn, last.FramesReceived, now.FramesReceived},
-	} {
-		if x.now > x.last {
-			r.Add(x.to, x.now-x.last)
-		}
-	}
-	*last = *now
 }
 
 // trace records what this process serves: messages that it refuses, rounds of lost workers that are torn, and where it only serves the rounds

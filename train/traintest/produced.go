@@ -12,7 +12,8 @@ import (
 var produced = map[string]string{
 	"steps": "local allreduce average server", "samples": "local allreduce average server", "updates": "local allreduce average server",
 	"step_time":      "local allreduce average server",
-	"wire_bytes.out": "server", "wire_bytes.in": "server", "wire_messages.out": "server", "wire_messages.in": "server",
+	"wire_bytes.out": "allreduce average server", "wire_bytes.in": "allreduce average server",
+	"wire_messages.out": "allreduce average server", "wire_messages.in": "allreduce average server",
 	"cpu_time.user": "- observe/host", "cpu_time.system": "- observe/host", "gc_pause_time": "- observe/host", "throttled_time": "- observe/host",
 	"disk_bytes.in": "- observe/host", "disk_bytes.out": "- observe/host",
 	"steps_dropped": "- where the collector is behind", "anomalies": "- where what waited was not told right",
