@@ -195,7 +195,7 @@ func (t *Table) whyNone() string {
 	var words []string
 	for _, x := range t.Rows {
 		if !x.Ranked {
-			words = append(words, x.System+": "+orElse(x.Why, "not measured"))
+			words = append(words, x.System+": "+orElse(x.Why, orElse(x.Error, notYet)))
 		}
 	}
 	return strings.Join(words, "; ")

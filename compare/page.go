@@ -78,8 +78,13 @@ func (r *Report) own() bool { return len(r.Tables) > 0 && r.Tables[0].Own }
 // lead is what the reader should know if he reads nothing else.
 func (r *Report) lead() []report.Block {
 	var blocks []report.Block
+	if r.unfinished {
+		blocks = append(blocks, report.Callout{Tone: report.Open, Title: "This comparison is not finished", Blocks: []report.Block{report.Paragraph{
+			report.Text("What is still to come may change which row is first. The command that began it goes on with it: "), report.Mono(orElse(r.Command, "trivium compare")), report.Text("."),
+		}}})
+	}
 	if r.Best != nil {
-		blocks = r.Best.blocks()
+		blocks = append(blocks, r.Best.blocks()...)
 	} else if tiles := r.tiles(); len(tiles) > 0 {
 		blocks = append(blocks, tiles)
 	}

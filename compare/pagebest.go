@@ -56,7 +56,7 @@ func (x *Best) beside() report.Table {
 	}
 	for _, y := range x.table.Rows {
 		if !y.Ranked {
-			table.Rows = append(table.Rows, report.Row{Unranked: true, Muted: y.Crowded, Cells: []report.Cell{report.Name(y.System), report.Missing("not ranked: " + orElse(y.Why, "not measured"))}})
+			table.Rows = append(table.Rows, report.Row{Unranked: true, Muted: y.Crowded, Cells: []report.Cell{report.Name(y.System), report.Missing("not ranked: " + orElse(y.Why, orElse(y.Error, notYet)))}})
 		}
 	}
 	return table

@@ -170,7 +170,7 @@ func (r *Report) paperCell(task, system string, batch Batch, workers int, batche
 		case x == nil:
 			continue
 		case x.Good == 0:
-			return report.Missing("none: " + orElse(x.Error, "not measured")), false
+			return report.Missing("none: " + orElse(x.Error, notYet)), false
 		}
 		cell := report.Interval(x.Rate.Median, x.Rate.Min, x.Rate.Max, quantity.Short)
 		if note != "" {

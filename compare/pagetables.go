@@ -73,7 +73,7 @@ func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
 		name = x.withDoubts(name)
 		row := report.Row{Muted: x.Crowded, Unranked: !x.Ranked}
 		if x.Good == 0 {
-			row.Cells = []report.Cell{name, report.Missing(orElse(x.Error, "not measured")), {}, {}, report.Name(Batch(x.Effective).String()), {}, {}, report.Name(x.Title)}
+			row.Cells = []report.Cell{name, report.Missing(orElse(x.Error, notYet)), {}, {}, report.Name(Batch(x.Effective).String()), {}, {}, report.Name(x.Title)}
 			table.Rows = append(table.Rows, row)
 			continue
 		}
@@ -91,6 +91,9 @@ func (r *Report) speedTable(t *Table, rows []*Row) report.Table {
 	}
 	return table
 }
+
+// notYet is said of a row that has neither trials nor an error.
+const notYet = "not yet measured"
 
 // withDoubts is a cell of the row, with a footnote where some of its repeats failed, whose figures are those of the others, and one where some
 // of those are flagged: the threats say what for.

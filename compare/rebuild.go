@@ -81,7 +81,8 @@ func Rebuild(dir string) (*Report, error) {
 		return nil, err
 	}
 	r.Check.Why = "the comparison is not finished"
-	if old, err := ReadReport(dir); err == nil {
+	old, err := ReadReport(dir)
+	if r.unfinished = errors.Is(err, ErrUnfinished); err == nil {
 		r.Check, r.Efforts = old.Check, old.Efforts
 		for i, t := range r.Tables {
 			if i < len(old.Tables) && old.Tables[i].title() == t.title() {

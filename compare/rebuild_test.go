@@ -35,7 +35,7 @@ func TestRebuild(t *testing.T) {
 	if err := errors.Join(os.Remove(page), again.WritePage(p.Dir)); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "Equality proof") {
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "Equality proof") || strings.Contains(string(text), "not finished") {
 		t.Errorf("the page was not written anew: %v", err)
 	}
 	if err := errors.Join(os.Remove(filepath.Join(p.Dir, reportFile)), os.RemoveAll(filepath.Join(p.Dir, trialsDir, Cell{Task: "softmax", Batch: 20, Workers: 3, System: "allreduce"}.ID()+"-r1"))); err != nil {
@@ -50,6 +50,14 @@ func TestRebuild(t *testing.T) {
 	}
 	if err != nil || part.Tables[0].Rows[0].Good != 1 || part.Tables[0].Rows[1].Good != 0 || part.Check.Why == "" {
 		t.Errorf("of an unfinished comparison: %+v, %v", part, err)
+	}
+	if err := part.WritePage(p.Dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	lead, rest, _ := strings.Cut(string(text), "</header>")
+	if err != nil || !strings.Contains(lead, "This comparison is not finished") || !strings.Contains(rest, ">not yet measured<") {
+		t.Errorf("the page of an unfinished comparison does not say so at its head, or of the row that is still to come: %v", err)
 	}
 	if _, err := Rebuild(t.TempDir()); err == nil || !strings.Contains(err.Error(), "holds no comparison") {
 		t.Errorf("of an empty folder: %v", err)

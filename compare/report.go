@@ -43,6 +43,8 @@ type Report struct {
 
 	LinkSpeeds []LinkSpeed `json:"link_speeds,omitempty"` // of those that were measured, in each sitting
 	FilesAfter bool        `json:"files_after,omitempty"` // see record
+
+	unfinished bool // its end is still to come
 }
 
 // A Check is what check.py, which knows none of our code, made of the saved parameters.
