@@ -74,10 +74,10 @@ func (r *runner) judge(ctx context.Context, e *evaluator, g *group, system Syste
 // complete takes the proof from a row that computes what local does at some of the updates of the proof, and saved no parameters of another that it
 // came to.
 func complete(result *Result, proof []int64) {
-	switch {
-	case result.Proof == "":
+	switch result.Proof {
+	case "":
 		result.Proof = "no parameters were saved: nothing is proven"
-	case result.Proof == proven:
+	case proven:
 		for _, u := range proof {
 			if u <= result.Updates && !slices.ContainsFunc(result.Curve, func(p Point) bool { return p.Update == u }) {
 				result.Proof = fmt.Sprintf("no parameters of update %d were saved: it is not proven", u)
