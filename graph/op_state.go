@@ -198,6 +198,9 @@ func (b *Builder) Variable(name string, dt DType, shape []int, init Init) *Varia
 	if init.Scale > ScaleFanAvg {
 		b.fail("Variable", "%q: unknown scale of initial values %d, want at most %d", name, init.Scale, ScaleFanAvg)
 	}
+	if init.Kind == InitConstant && !holds(dt, init.A) {
+		b.fail("Variable", "%q is %v, which cannot hold the initial value %v", name, dt, init.A)
+	}
 	r := b.resource(Resource{Kind: VariableKind, Name: name, Types: []Type{{dt, Of(shape...)}}, Init: init, Trainable: true})
 	return &Variable{r, b.top()}
 }

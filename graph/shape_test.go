@@ -220,6 +220,9 @@ func TestMistakesAreNamed(t *testing.T) {
 		"kind of initial value": {func(b *Builder) Value {
 			return b.Variable("v", F32, nil, Init{Kind: 9}).Read()
 		}, `Variable: "v": unknown kind of initial value 9, want at most 4`},
+		"initial value of integers": {func(b *Builder) Value {
+			return b.Variable("v", U8, nil, Constant(300)).Read()
+		}, `Variable: "v" is u8, which cannot hold the initial value 300`},
 		"scale of initial values": {func(b *Builder) Value {
 			return b.Variable("v", F32, nil, Init{Kind: InitNormal, B: 1, Scale: 7}).Read()
 		}, `Variable: "v": unknown scale of initial values 7, want at most 2`},
