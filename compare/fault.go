@@ -146,8 +146,12 @@ func (r *runner) hit(ctx context.Context, t Trial, f *Fault) *watched {
 	select {
 	case <-w.begun:
 	case <-w.over:
-		f.Error = "it did not begin: " + fmt.Sprint(w.ended)
-		return w
+		select {
+		case <-w.begun: // and is over already
+		default:
+			f.Error = "it did not begin: " + fmt.Sprint(w.ended)
+			return w
+		}
 	case <-ctx.Done():
 		return w
 	}
