@@ -240,6 +240,9 @@ func (c *core) decided() {
 				f = *v.f
 			}
 		}
+		if in := c.incidentOf(false, t.step, f.tag); in != nil && f.err == nil && f.cause == Canceled && f.rank == c.self { // others have concluded before us
+			f.err = in.own.err
+		}
 		c.denied, err = &f, f.toError(c.names)
 	}
 	c.memories = append(c.memories, c.cooling[:min(len(c.cooling), max(0, 16-len(c.memories)))]...)
