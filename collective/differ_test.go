@@ -167,7 +167,7 @@ func differ(random *rand.Rand, ops []plannedOp, rank, size int) string {
 		return "absent"
 	case 9:
 		p := &ops[random.IntN(len(ops))]
-		if p != o {
+		if p != o && !(size == 2 && alike(*o, *p)) {
 			o.tag, p.tag = p.tag, o.tag
 			return "order"
 		}
@@ -178,6 +178,12 @@ func differ(random *rand.Rand, ops []plannedOp, rank, size int) string {
 		}
 	}
 	return ""
+}
+
+// alike says whether two transfers between two ranks are the same, though one receives from any: from the only other.
+func alike(a, b plannedOp) bool {
+	a.tag, a.any, a.others = b.tag, b.any, b.others
+	return a.kind == collective.Send && fmt.Sprint(a) == fmt.Sprint(b)
 }
 
 // TestDifferInAnyOrder: one rank asks for something else than the others, in one step of three, and what they send arrives in any order that links
