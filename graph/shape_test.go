@@ -196,6 +196,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"reshape to no size":      {func(b *Builder) Value { return Reshape(b.Input("x", F32, n, N(4)), N(-1)) }, "[-1] does not hold as many elements as [batch,4], whichever"},
 		"reshape to no whole one": {func(b *Builder) Value { return Reshape(b.Input("x", F32, N(3), N(4)), N(5), N(-1)) }, "[5,-1] does not hold as many elements as [3,4], whichever"},
 		"reshape to two":          {func(b *Builder) Value { return Reshape(b.Input("x", F32, N(4), N(4)), N(-1), N(-1)) }, "[-1,-1] leaves two axes to be worked out"},
+		"reshape to another":      {func(b *Builder) Value { return Reshape(b.Input("x", F32, n, Axis("a")), Axis("z"), N(-1)) }, "[z,-1] does not hold as many elements as [batch,a], whichever"},
 		"reshape away two":        {func(b *Builder) Value { return Reshape(b.Input("x", F32, n, Axis("a")), N(-1)) }, "[-1] does not hold as many elements as [batch,a], whichever"},
 		"axes":                    {func(b *Builder) Value { return Sum(b.Input("x", F32, n), []int{1}, false) }, "axes [1] of [batch]: out of range"},
 		"perm":                    {func(b *Builder) Value { return Transpose(b.Input("x", F32, n, N(2)), 1, 1) }, "[1 1] is no permutation"},
