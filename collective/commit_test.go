@@ -311,3 +311,47 @@ func TestHostileMember(t *testing.T) {
 		}
 	}
 }
+
+// TestDecidedByOthers: where the others have decided that our operation is void, which is complete here, before we have concluded it ourselves, its error
+// is that of our context.
+func TestDecidedByOthers(t *testing.T) {
+	o, err := Options{}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCore(0, View{Epoch: 1, Peers: []transport.Name{{ID: "0"}, {ID: "1"}, {ID: "2"}}, Self: 1}, &o)
+	op := c.start(Op{}, 0, Of(make([]float32, 10)), Of(make([]float32, 10)), nil)
+	c.cancel(op, context.Canceled)
+	c.end(op, nil)
+	vote := c.commit(0, nil)
+	vote.note(fault{cause: Canceled, rank: 1})
+	vote.have = 1
+	if c.advance(); !vote.over || !errors.Is(vote.err, context.Canceled) {
+		t.Errorf("%+v", vote)
+	}
+}
+
+// TestAbandonedAfterAll: a rank that gives up its commit, and has not heard that the step counts, hears it of those that know.
+func TestAbandonedAfterAll(t *testing.T) {
+	g := newTrio(t)
+	votes := make([]*tally, 3)
+	for r, c := range g.cores {
+		votes[r] = c.commit(0, nil)
+	}
+	g.deliver(1, g.takeOut(1, kindVote))
+	g.deliver(2, g.takeOut(2, kindVote))
+	for _, out := range g.takeOut(0, kindVote) {
+		if out.to == 2 { // what goes to rank 1 is late
+			g.deliver(0, []outFrame{out})
+		}
+	}
+	g.cores[1].abandonCommit(votes[1], errors.New("given up"))
+	for _, r := range []int{1, 0, 2} {
+		g.deliver(r, g.takeOut(r, kindReport))
+	}
+	for r, v := range votes {
+		if !v.over || v.err != nil {
+			t.Errorf("rank %d: %+v", r, v)
+		}
+	}
+}

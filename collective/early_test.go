@@ -46,47 +46,58 @@ func TestEarlyThatDoesNotFit(t *testing.T) {
 // TestGoodbyeOvertakesTheCause: a rank whose commit is given up closes its group at the same time, and another of its goroutines sends the goodbye
 // before the report says why. The others wait for that, and all blame it.
 func TestGoodbyeOvertakesTheCause(t *testing.T) {
-	o, err := Options{}.resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := []transport.Name{{ID: "0"}, {ID: "1"}, {ID: "2"}}
-	cores := make([]*core, len(names))
-	for r := range cores {
-		cores[r] = newCore(0, View{Epoch: 1, Peers: names, Self: r}, &o)
-	}
-	deliver := func(from int, list []outFrame) {
-		for _, out := range list {
-			cores[out.to].received(from, &transport.Event{From: names[from], Kind: out.f.Kind, Key: out.f.Key, Head: out.f.Head})
-		}
-	}
-	takeOut := func(r int, kinds ...uint8) (list []outFrame) {
-		for _, out := range cores[r].out {
-			if slices.Contains(kinds, out.f.Kind) {
-				list = append(list, out)
-			}
-		}
-		return list
-	}
-	votes := make([]*tally, len(cores))
+	g := newTrio(t)
+	votes := make([]*tally, len(g.cores))
 	for _, r := range []int{1, 2} { // rank 0 does not commit
-		votes[r] = cores[r].commit(0, nil)
+		votes[r] = g.cores[r].commit(0, nil)
 	}
-	cores[2].abandonCommit(votes[2], errors.New("given up"))
-	cores[2].leave()
-	report := takeOut(2, kindReport)
-	deliver(2, takeOut(2, kindVote))
-	deliver(2, report[:1]) // to rank 0
-	deliver(0, takeOut(0, kindReport))
-	deliver(2, takeOut(2, kindBye))
+	g.cores[2].abandonCommit(votes[2], errors.New("given up"))
+	g.cores[2].leave()
+	report := g.takeOut(2, kindReport)
+	g.deliver(2, g.takeOut(2, kindVote))
+	g.deliver(2, report[:1]) // to rank 0
+	g.deliver(0, g.takeOut(0, kindReport))
+	g.deliver(2, g.takeOut(2, kindBye))
 	if votes[1].over {
 		t.Fatalf("rank 1 does not wait for what rank 2 has said: %v", votes[1].err)
 	}
-	deliver(2, report[1:])
-	deliver(1, takeOut(1, kindReport))
-	for r, c := range cores[:2] {
+	g.deliver(2, report[1:])
+	g.deliver(1, g.takeOut(1, kindReport))
+	for r, c := range g.cores[:2] {
 		if b, ok := errors.AsType[*Blame](c.failed); !ok || b.Rank != 2 || b.Cause != Canceled {
 			t.Errorf("rank %d has failed with %v", r, c.failed)
 		}
 	}
+}
+
+// A trio is three ranks whose frames a test delivers.
+type trio struct{ cores []*core }
+
+func newTrio(t *testing.T) *trio {
+	t.Helper()
+	o, err := Options{}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &trio{make([]*core, 3)}
+	for r := range g.cores {
+		g.cores[r] = newCore(0, View{Epoch: 1, Peers: []transport.Name{{ID: "0"}, {ID: "1"}, {ID: "2"}}, Self: r}, &o)
+	}
+	return g
+}
+
+func (g *trio) deliver(from int, list []outFrame) {
+	for _, out := range list {
+		g.cores[out.to].received(from, &transport.Event{From: g.cores[from].names[from], Kind: out.f.Kind, Key: out.f.Key, Head: out.f.Head})
+	}
+}
+
+// takeOut are the frames of those kinds that a rank has to send, or has sent.
+func (g *trio) takeOut(r int, kinds ...uint8) (list []outFrame) {
+	for _, out := range g.cores[r].out {
+		if slices.Contains(kinds, out.f.Kind) {
+			list = append(list, out)
+		}
+	}
+	return list
 }
