@@ -1,6 +1,8 @@
 package app
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -80,6 +82,34 @@ func TestHangup(t *testing.T) {
 		if code := c.wait(t); code != Interrupted || !strings.Contains(c.errs.String(), "resume with: ") {
 			t.Errorf("it is ignored: %v: the command ends with %d: %s", ignored, code, &c.errs)
 		}
+	}
+}
+
+// TestInterruptWithoutReader: what reads the output, as a tee in a pipe, may be ended by the same signal. The model is saved all the same.
+func TestInterruptWithoutReader(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c := exec.Command(self, commandArgument, "train", "softmax", "--data", "digits", "--rows", "1200", "--epochs", "1000000", "--name", "p", "--eval-every", "1000000000")
+	var errs tape
+	c.Dir, c.Stdout, c.Stderr = t.TempDir(), w, &errs
+	if err := errors.Join(c.Start(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Process.Kill() }() // where the test fails before it has ended
+	for lines := bufio.NewScanner(r); lines.Scan() && !strings.Contains(lines.Text(), "epoch="); {
+	}
+	if err := errors.Join(c.Process.Signal(syscall.SIGTERM), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); c.ProcessState.ExitCode() != Interrupted || !strings.Contains(errs.String(), "resume with: ") {
+		t.Errorf("the command ends with %v: %s", err, &errs)
 	}
 }
 

@@ -133,6 +133,7 @@ func TestClusterRestarts(t *testing.T) {
 	}
 	out.await(t, "job-1 waits for machines to go on: restart 1 of 3")
 	lend("c")
+	out.await(t, "restart 1 of 3 goes on from update ")
 	out.await(t, ", from update ")
 	if code := down(); code != Done {
 		t.Errorf("up exits with %d", code)
