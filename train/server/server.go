@@ -147,23 +147,27 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers, workers int) erro
 	if job.Optimizer.Name == "lbfgs" {
 		bad("lbfgs searches along a line, which local and allreduce do")
 	} else if rule, err := own.New(job.Optimizer, kernel.Go); err == nil && o.OptimizerAt == AtServer {
-		errs = append(errs, checkAtServer(job.Optimizer.Name, rule))
+		errs = append(errs, checkAtServer(job, rule))
 	}
 	return errors.Join(errs...)
 }
 
-// checkAtServer returns what servers cannot do of that rule.
-func checkAtServer(name string, rule trivium.Optimizer) error {
+// checkAtServer returns what servers cannot do of the job's rule.
+func checkAtServer(job *trivium.Job, rule trivium.Optimizer) error {
+	name, instead := job.Optimizer.Name, "give --optimizer-on worker"
+	if job.Exact { // which refuses that
+		instead = "train under allreduce"
+	}
 	_, ours := rule.(*optim.Rule)
 	switch {
 	case rule.Elementwise():
 	case ours:
-		return errors.New("server: clipping by the norm of the whole gradient wants all of it in one place, and servers hold shards: clip by value, or give --optimizer-on worker")
+		return fmt.Errorf("server: clipping by the norm of the whole gradient wants all of it in one place, and servers hold shards: clip by value, or %s", instead)
 	default:
-		return fmt.Errorf("server: optimizer %s looks at more than one cell of the gradient, and servers hold shards: give --optimizer-on worker", name)
+		return fmt.Errorf("server: optimizer %s looks at more than one cell of the gradient, and servers hold shards: %s", name, instead)
 	}
 	if n := rule.Slots(); n > maxSlots {
-		return fmt.Errorf("server: optimizer %s has %d state vectors, and servers keep %d of a rule: give --optimizer-on worker", name, n, maxSlots)
+		return fmt.Errorf("server: optimizer %s has %d state vectors, and servers keep %d of a rule: %s", name, n, maxSlots, instead)
 	}
 	return nil
 }
