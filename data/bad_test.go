@@ -141,6 +141,7 @@ func TestBadInput(t *testing.T) {
 		"npy long":    {files: files{"a.npy": append([]byte(npyMagic), 1, 0, 0xff, 0xff, '{')}, want: []string{"offset 8", "65535 bytes does not fit"}},
 		"npy type":    {files: files{"a.npy": npyFile("<c8", "2, 2", make([]byte, 32))}, want: []string{"a.npy", `"<c8"`, "not read"}},
 		"npy objects": {files: files{"a.npy": npyFile("|O", "2, 2", make([]byte, 32))}, want: []string{"a.npy", `"|O"`, "not read"}},
+		"npy dates":   {files: files{"a.npy": npyFile("<M8[D]", "2, 2", make([]byte, 32))}, want: []string{"a.npy", `"<M8[D]"`, "not read"}},
 		"npy cut":     {files: files{"a.npy": npyFile("<f4", "2, 2", make([]byte, 15))}, want: []string{"a.npy", "the file ends here"}},
 		"npy NaN":     {files: files{"a.npy": npyFile("<f4", "2, 2", float32s(0, 1, 1, nan))}, want: []string{"a.npy", "row 1", `column "1"`, "NaN: the value is missing"}},
 		"npy Inf":     {files: files{"x.npy": npyFile("<f4", "2, 2", float32s(0, 1, 1, float32(math.Inf(1)))), "y.npy": npyFile("|u1", "2,", []byte{0, 1})}, want: []string{"x.npy", "row 1", "element 1", "+Inf"}},

@@ -14,6 +14,7 @@ const npyMagic = "\x93NUMPY"
 var (
 	npyDescr   = regexp.MustCompile(`'descr'\s*:\s*'([<>|=])([a-zA-Z]\d*)'`)
 	npyFortran = regexp.MustCompile(`'fortran_order'\s*:\s*(True|False)`)
+	npyOther   = regexp.MustCompile(`'descr'\s*:\s*('[^']*'|\[.*\])`) // dates and records
 	npyShape   = regexp.MustCompile(`'shape'\s*:\s*\(([0-9,\sL]*)\)`)
 )
 
@@ -45,6 +46,10 @@ func openNPY(f *file) (*array, error) {
 	}
 	text := string(raw)
 	descr, fortran, shape := npyDescr.FindStringSubmatch(text), npyFortran.FindStringSubmatch(text), npyShape.FindStringSubmatch(text)
+	const notRead = "numbers of type %q are not read; want integers, floats of 16, 32 or 64 bits, or bool"
+	if other := npyOther.FindStringSubmatch(text); descr == nil && other != nil {
+		return nil, faultAt(f.name, start, notRead, strings.Trim(other[1][:min(len(other[1]), 200)], "'"))
+	}
 	if descr == nil || fortran == nil || shape == nil {
 		return nil, faultAt(f.name, start, "want a header with descr, fortran_order and shape, found %q", strings.TrimSpace(text[:min(len(text), 200)]))
 	}
@@ -54,7 +59,7 @@ func openNPY(f *file) (*array, error) {
 	}
 	elem, ok := elements(order)[descr[2]]
 	if !ok {
-		return nil, faultAt(f.name, start, "numbers of type %q are not read; want integers, floats of 16, 32 or 64 bits, or bool", descr[1]+descr[2])
+		return nil, faultAt(f.name, start, notRead, descr[1]+descr[2])
 	}
 	a := &array{f: f, offset: start + length, elem: elem}
 	var dims []int
