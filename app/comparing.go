@@ -68,7 +68,7 @@ func (c *comparing) status(s compare.Status) {
 	}
 	line := fmt.Sprintf("trial %d of %d: %s %s, repeat %d: %s", s.Done+1, s.Total, s.Cell.Task, s.Cell.System, s.Repeat, s.Phase)
 	if s.Total == 0 {
-		line = s.Cell.System + ": " + s.Phase
+		line = strings.TrimSpace(s.Cell.Task+" "+s.Cell.System) + ": " + s.Phase
 	}
 	if s.Rate > 0 {
 		line += fmt.Sprintf(", %s samples/s", quantity.Short(s.Rate))
@@ -87,7 +87,11 @@ func (c *comparing) prepare(s compare.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	step := s.Phase
-	if s.Cell.Task != "" {
+	switch {
+	case s.Cell.Task == "": // the same of all systems
+	case s.Total == 0:
+		step = s.Cell.Task + " " + s.Cell.System + ": " + step
+	default:
 		step = s.Cell.Task + ": " + step
 	}
 	if step != c.step {

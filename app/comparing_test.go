@@ -31,6 +31,26 @@ func TestTrialsAreToldApart(t *testing.T) {
 	}
 }
 
+// TestFaultsAreToldApart: what is printed of a fault names its row, in a pipe and on a terminal, and no trial; what is asked of all systems is one line.
+func TestFaultsAreToldApart(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		var out strings.Builder
+		c := &comparing{out: &out, live: live, left: -1, size: func() (int, int) { return 80, 24 }, told: map[string]bool{}}
+		for _, system := range []string{"server-bsp", "horovod"} {
+			c.status(compare.Status{Cell: compare.Cell{System: system}, Phase: "ask", Left: -1})
+		}
+		for _, system := range []string{"server-bsp", "horovod"} {
+			c.status(compare.Status{Cell: compare.Cell{Task: "logistic", System: system}, Repeat: 1, Phase: "kill a worker", Left: -1})
+			if want := "logistic " + system + ": kill a worker\n"; !strings.HasSuffix(out.String(), want) {
+				t.Errorf("live: %v: %q lacks %q", live, out.String(), want)
+			}
+		}
+		if n := strings.Count(out.String(), "ask\n"); !live && n != 1 {
+			t.Errorf("the systems are asked %d times", n)
+		}
+	}
+}
+
 // TestTargetNotSeen: where no parameters were looked at, none of them is the best.
 func TestTargetNotSeen(t *testing.T) {
 	var out strings.Builder

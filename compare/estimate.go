@@ -38,15 +38,19 @@ var pace = []struct {
 // endSeconds are for a trial's processes to go and its parameters to be evaluated.
 const endSeconds = 0.6
 
-// estimate is how long trial c takes, where local trains so many samples a second on all cores.
-func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) time.Duration {
-	var start, update float64
+// paceOf is how long a row takes to start, and an update beside its arithmetic, in seconds.
+func paceOf(system string) (start, update float64) {
 	for _, x := range pace {
-		if strings.HasPrefix(c.System, x.system) {
-			start, update = x.start, x.update
-			break
+		if strings.HasPrefix(system, x.system) {
+			return x.start, x.update
 		}
 	}
+	return 0, 0 // not reached: the last has every prefix
+}
+
+// estimate is how long trial c takes, where local trains so many samples a second on all cores.
+func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) time.Duration {
+	start, update := paceOf(c.System)
 	updates := ref.Updates + epoch
 	if !a.Exact() {
 		updates += ref.Updates
@@ -62,12 +66,23 @@ func (p *Plan) estimate(g *group, c Cell, a About, ref *reference, epoch int64) 
 		least *= p.reserve()
 	}
 	train := float64(updates) * (update + ref.Seconds/float64(max(1, ref.Updates)))
-	in := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
-	whole := in(start + warm + max(least, train))
-	if most := in(limitShare * p.Limit.Seconds()); whole > most { // once to the limit; see speedAlone
-		whole = (most + time.Duration(p.Repeats-1)*in(start+warm+least)) / time.Duration(p.Repeats)
+	whole := inSeconds(start + warm + max(least, train))
+	if most := inSeconds(limitShare * p.Limit.Seconds()); whole > most { // once to the limit; see speedAlone
+		whole = (most + time.Duration(p.Repeats-1)*inSeconds(start+warm+least)) / time.Duration(p.Repeats)
 	}
-	return whole + in(endSeconds) + p.pause()
+	return whole + inSeconds(endSeconds) + p.pause()
+}
+
+func inSeconds(x float64) time.Duration { return time.Duration(x * float64(time.Second)) }
+
+// estimateBlow is how long the trial of one takes: after a kill another system's processes may hang.
+func (p *Plan) estimateBlow(b *blow) time.Duration {
+	start, update := paceOf(b.cell.System)
+	d := inSeconds(start+warmUpdates*update+endSeconds) + p.fault.after + p.fault.stop
+	if b.signal == "kill" && p.Systems[b.cell.index].About().Peer {
+		d += p.fault.hang
+	}
+	return d
 }
 
 // foresee looks how long local takes to each target, which decides how long trials are, and says how long all of them take.
@@ -112,7 +127,7 @@ func (r *runner) foresee(ctx context.Context) error {
 func (r *runner) settle() error {
 	p := r.plan
 	n := provingRepeats
-	if one := r.left() / time.Duration(p.Repeats); one > 0 {
+	if one := r.trialsLeft() / time.Duration(p.Repeats); one > 0 {
 		n = int(min(max(p.Within/one, leastRepeats), provingRepeats))
 	}
 	p.Repeats, r.dir.record.Repeats, r.total = n, n, len(r.cells())*n
@@ -200,8 +215,23 @@ func (r *runner) took(c Cell, d time.Duration) {
 	r.measured[c.ID()] = true
 }
 
-// left is how long the trials take that are not done: as long as the same took before, else as foreseen, at the pace so far.
+// left is how long all takes that is not done.
 func (r *runner) left() time.Duration {
+	sum := r.trialsLeft()
+	for _, b := range r.dueBlows() {
+		sum += r.plan.estimateBlow(&b)
+	}
+	return sum
+}
+
+// dueBlows are the faults to come, where all rows end well.
+func (r *runner) dueBlows() []blow {
+	all := r.blows(func(int, Cell) bool { return true })
+	return slices.DeleteFunc(all, func(b blow) bool { return !r.due(&b) })
+}
+
+// trialsLeft is how long the trials take that are not done: as long as the same took before, else as foreseen, at the pace so far.
+func (r *runner) trialsLeft() time.Duration {
 	pace := 1.0
 	if r.planned > 0 {
 		pace = float64(r.spent) / float64(r.planned)

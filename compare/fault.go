@@ -42,50 +42,74 @@ const (
 	faultFile = "faults.json"
 )
 
-// faults hits a process of each role of each row, where the plan asks for that. What is done is kept, and reported also where it does not.
-func (r *runner) faults(ctx context.Context, report *Report) error {
-	path := filepath.Join(r.dir.path, faultFile)
-	if err := readJSON(path, &report.Faults); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+// A blow is a fault to come: a signal to a process of that role.
+type blow struct {
+	table  int // that the row is in
+	cell   Cell
+	signal string
+	role   Role
+}
+
+func (b *blow) is(f Fault) bool {
+	return f.System == b.cell.System && f.Signal == b.signal && f.Role == b.role
+}
+
+// blows are those that the plan asks for: a process of each role of each row of several workers, in the first table where the row is fit for it.
+func (r *runner) blows(fit func(table int, c Cell) bool) (list []blow) {
 	if !r.plan.Faults {
 		return nil
 	}
 	seen := map[string]bool{}
 	for i := range r.groups {
-		g := &r.groups[i]
-		for _, c := range g.cells {
-			system := r.plan.Systems[c.index]
-			if seen[c.System] || c.Workers < 2 || r.absent[c.System] != nil || report.Tables[i].row(c.System).Good == 0 {
+		for _, c := range r.groups[i].cells {
+			if seen[c.System] || c.Workers < 2 || r.absent[c.System] != nil || !fit(i, c) {
 				continue
 			}
 			seen[c.System] = true
-			roles := []Role{WorkerRole}
-			if c.Servers > 0 {
-				roles = append(roles, ServerRole)
-			}
 			for _, signal := range []string{"kill", "stop"} {
-				for _, role := range roles {
-					same := func(f Fault) bool { return f.System == c.System && f.Signal == signal && f.Role == role }
-					at := slices.IndexFunc(report.Faults, same)
-					if at >= 0 && report.Faults[at].Error == "" { // else it is tried again
-						continue
-					}
-					r.plan.Watch.Status(Status{Cell: c, Repeat: 1, Done: len(r.done), Total: r.total, Phase: signal + " a " + string(role), Left: -1})
-					f, err := r.fault(ctx, g, c, system, signal, role)
-					if err != nil {
-						return err
-					}
-					if at < 0 {
-						report.Faults = append(report.Faults, f)
-					} else {
-						report.Faults[at] = f
-					}
-					if err := writeJSON(path, report.Faults); err != nil {
-						return err
-					}
+				list = append(list, blow{i, c, signal, WorkerRole})
+				if c.Servers > 0 {
+					list = append(list, blow{i, c, signal, ServerRole})
 				}
 			}
+		}
+	}
+	return list
+}
+
+// openFaults reads those that an earlier process dealt.
+func (r *runner) openFaults() error {
+	r.dealt = nil
+	if err := readJSON(filepath.Join(r.dir.path, faultFile), &r.dealt); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// due reports whether a blow has not been measured: one that could not be is tried again.
+func (r *runner) due(b *blow) bool {
+	return !slices.ContainsFunc(r.dealt, func(f Fault) bool { return b.is(f) && f.Error == "" })
+}
+
+// faults deals the blows that are due, and reports all that were dealt. What is done is kept, and reported also where the plan asks for none.
+func (r *runner) faults(ctx context.Context, report *Report) error {
+	defer func() { report.Faults = r.dealt }()
+	for _, b := range r.blows(func(table int, c Cell) bool { return report.Tables[table].row(c.System).Good > 0 }) {
+		if !r.due(&b) {
+			continue
+		}
+		r.plan.Watch.Status(Status{Cell: b.cell, Repeat: 1, Phase: b.signal + " a " + string(b.role), Left: -1})
+		f, err := r.fault(ctx, &r.groups[b.table], b.cell, r.plan.Systems[b.cell.index], b.signal, b.role)
+		if err != nil {
+			return err
+		}
+		if at := slices.IndexFunc(r.dealt, b.is); at < 0 {
+			r.dealt = append(r.dealt, f)
+		} else {
+			r.dealt[at] = f
+		}
+		if err := writeJSON(filepath.Join(r.dir.path, faultFile), r.dealt); err != nil {
+			return err
 		}
 	}
 	return nil

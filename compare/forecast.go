@@ -14,7 +14,8 @@ import (
 // A Forecast is what a plan has still to do.
 type Forecast struct {
 	Trials  int           `json:"trials"`
-	Time    time.Duration `json:"-"`                // of those that are not finished
+	Faults  int           `json:"faults,omitempty"` // for each of which there is a trial beside those
+	Time    time.Duration `json:"-"`                // of all that is not finished
 	Parts   []Share       `json:"parts,omitempty"`  // of the full run: what asks for them; a trial that two ask for counts for the first
 	Systems []Share       `json:"systems"`          // the longest first
 	Absent  []string      `json:"absent,omitempty"` // rows that are not here, which are left out, with why
@@ -46,10 +47,17 @@ func (s Share) MarshalJSON() ([]byte, error) {
 }
 
 func (f Forecast) brief() string {
-	if f.Trials == 0 {
+	var what []string
+	if f.Trials > 0 {
+		what = append(what, quantity.Count(f.Trials, "trial"))
+	}
+	if f.Faults > 0 {
+		what = append(what, quantity.Count(f.Faults, "fault"))
+	}
+	if what == nil {
 		return "there is no trial to do"
 	}
-	return fmt.Sprintf("%s, about %v; it may be interrupted at any time, and goes on from there", quantity.Count(f.Trials, "trial"), inRound(f.Time))
+	return fmt.Sprintf("%s, about %v; it may be interrupted at any time, and goes on from there", strings.Join(what, " and "), inRound(f.Time))
 }
 
 // inRound is d as exactly as an estimate may say it.
@@ -107,6 +115,15 @@ func (r *runner) forecast() Forecast {
 		}
 		name, _, _ := strings.Cut(c.System, "-")
 		add(&f.Systems, name, n, one*time.Duration(n))
+	}
+	for _, b := range r.dueBlows() {
+		f.Faults++
+		one := r.plan.estimateBlow(&b)
+		if b.cell.part != "" {
+			add(&f.Parts, "faults", 1, one)
+		}
+		name, _, _ := strings.Cut(b.cell.System, "-")
+		add(&f.Systems, name, 1, one)
 	}
 	var reasons []string
 	names := map[string][]string{}

@@ -56,7 +56,7 @@ type Watch struct {
 type Status struct {
 	Cell        Cell
 	Repeat      int // from 1
-	Done, Total int // trials; Total is 0 while systems are asked for their versions, and Cell has the system's name alone
+	Done, Total int // trials; Total is 0 at a fault, and while systems are asked for their versions: then Cell has the system's name alone
 	Phase       string
 	Rate        float64 // samples a second so far; 0: not yet known
 	Elapsed     time.Duration

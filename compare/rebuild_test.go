@@ -76,6 +76,11 @@ func TestForesee(t *testing.T) {
 	if _, err := os.Stat(p.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it leaves %s: %v", p.Dir, err)
 	}
+	hit := p
+	hit.Faults = true
+	if g, err := Foresee(t.Context(), hit); err != nil || g.Trials != 12 || g.Faults != 6 || g.Time < f.Time+6*faultStop || !strings.HasPrefix(g.String(), "12 trials and 6 faults, about ") {
+		t.Errorf("with a worker and a server killed and stopped: %d faults, %v, without them %v: %v", g.Faults, g, f, err)
+	}
 	var notes []string
 	p.Repeats = 1
 	p.Watch.Note = func(s string) { notes = append(notes, s) }
@@ -85,6 +90,14 @@ func TestForesee(t *testing.T) {
 	}
 	if f, err = Foresee(t.Context(), p); err != nil || f.Trials != 0 || f.Time != 0 {
 		t.Errorf("of a finished plan: %v, %v", f, err)
+	}
+	dealt := []Fault{{System: "allreduce", Signal: "kill", Role: WorkerRole}, {System: "server-asp", Signal: "stop", Role: ServerRole, Error: "it ended before"}}
+	if err := writeJSON(filepath.Join(p.Dir, faultFile), dealt); err != nil {
+		t.Fatal(err)
+	}
+	hit.Repeats = 1
+	if f, err = Foresee(t.Context(), hit); err != nil || f.Trials != 0 || f.Faults != 5 || !strings.HasPrefix(f.String(), "5 faults, about ") {
+		t.Errorf("where one fault of six is measured and one could not be: %v, %v", f, err)
 	}
 }
 

@@ -98,6 +98,9 @@ func begin(ctx context.Context, p *Plan) (_ *runner, err error) {
 			p.Watch.Note(without)
 		}
 	}
+	if err := r.openFaults(); err != nil {
+		return nil, err
+	}
 	if err := r.foresee(ctx); err != nil {
 		return nil, err
 	}
@@ -125,6 +128,7 @@ type runner struct {
 	finished   map[trialOf]bool
 	cut        map[string]bool   // by cell: a trial ended at the time limit, short of the target
 	refused    map[string]Result // by cell: what a trial came to whose job the row does not take
+	dealt      []Fault           // of this process and earlier ones
 	spent      time.Duration     // on trials of this process
 	planned    time.Duration     // what was foreseen of them
 
