@@ -228,6 +228,58 @@ func TestReductionsOfTypes(t *testing.T) {
 	}
 }
 
+// Bytes and truth values, along every plan: sums and products wrap round, and the mean is that of the wrapped sum. Means round towards zero.
+func TestReductionsOfBytes(t *testing.T) {
+	const size = 3
+	w := open(t, inMemory, size, collective.Options{})
+	bytes := [][]uint8{{1, 200, 3, 0}, {2, 100, 6, 1}, {2, 50, 8, 1}}
+	truths := [][]uint8{{0, 1, 0, 1}, {0, 1, 1, 1}, {0, 0, 0, 1}}
+	for _, v := range []struct {
+		r    collective.Reduce
+		dt   tensor.DType
+		src  [][]uint8
+		want []uint8
+	}{
+		{collective.Sum, tensor.U8, bytes, []uint8{5, 350 - 256, 17, 2}},
+		{collective.Mean, tensor.U8, bytes, []uint8{1, (350 - 256) / 3, 5, 0}},
+		{collective.Min, tensor.U8, bytes, []uint8{1, 50, 3, 0}},
+		{collective.Max, tensor.U8, bytes, []uint8{2, 200, 8, 1}},
+		{collective.Product, tensor.U8, bytes, []uint8{4, 1_000_000 % 256, 3 * 6 * 8, 0}},
+		{collective.And, tensor.U8, bytes, []uint8{1 & 2, 200 & 100 & 50, 3 & 6 & 8, 0}},
+		{collective.Or, tensor.U8, bytes, []uint8{1 | 2, 200 | 100 | 50, 3 | 6 | 8, 1}},
+		{collective.And, tensor.Bool, truths, []uint8{0, 0, 0, 1}},
+		{collective.Or, tensor.Bool, truths, []uint8{0, 1, 1, 1}},
+	} {
+		for _, a := range algorithms {
+			w.must(func(r int, g *collective.Group) error {
+				dst := make([]uint8, len(v.want))
+				op := collective.Op{Reduce: v.r, Plan: a}
+				if err := run(t.Context(), g, op, collective.Buffer{DType: v.dt, Bytes: dst}, collective.Buffer{DType: v.dt, Bytes: v.src[r]}); err != nil {
+					return err
+				}
+				if !slices.Equal(dst, v.want) {
+					return fmt.Errorf("%v of %v, %v: %v, want %v", v.r, v.dt, a, dst, v.want)
+				}
+				return nil
+			})
+		}
+	}
+	w.must(func(r int, g *collective.Group) error {
+		narrow, wide := make([]int32, 2), make([]int64, 2)
+		src := [][]int64{{-5, 5}, {-1, 1}, {1, -1}}[r] // in all -5 and 5
+		if err := collective.AllReduceInto(t.Context(), g, narrow, []int32{int32(src[0]), int32(src[1])}, collective.Mean); err != nil {
+			return err
+		}
+		if err := collective.AllReduceInto(t.Context(), g, wide, src, collective.Mean); err != nil {
+			return err
+		}
+		if !slices.Equal(narrow, []int32{-1, 1}) || !slices.Equal(wide, []int64{-1, 1}) {
+			return fmt.Errorf("means of whole numbers are %v and %v, want -1 and 1", narrow, wide)
+		}
+		return nil
+	})
+}
+
 func TestCase4AllToAll(t *testing.T) {
 	for _, size := range []int{1, 2, 4, 7} {
 		w := open(t, inMemory, size, collective.Options{})
