@@ -73,6 +73,60 @@ func TestResidualSnapshot(t *testing.T) {
 	}
 }
 
+// TestResidualStates: the states of several are taken all or none, also where the first would fit.
+func TestResidualStates(t *testing.T) {
+	list := func(lens ...int) (list []*compress.Residual) {
+		for i, n := range lens {
+			e := compress.NewResidual(n)
+			e.Take(normal(n, uint64(i)))
+			list = append(list, e)
+		}
+		return list
+	}
+	saved := compress.AppendStates(nil, list(5, 7))
+	now := []*compress.Residual{compress.NewResidual(5), compress.NewResidual(7)}
+	if err := compress.SetStates(now, saved); err != nil || !bytes.Equal(compress.AppendStates(nil, now), saved) {
+		t.Errorf("what was saved has not come back: %v", err)
+	}
+	broken := bytes.Clone(saved)
+	broken[len(broken)-1]++ // the number of parts of the last
+	for name, v := range map[string]struct {
+		list []*compress.Residual
+		p    []byte
+	}{
+		"the second is longer":    {list(5, 8), saved},
+		"there are more":          {list(5, 7, 1), saved},
+		"there are fewer":         {list(5), saved},
+		"the end is missing":      {list(5, 7), saved[:len(saved)-1]},
+		"a length is cut":         {list(5, 7), saved[:7]},
+		"the second is malformed": {list(5, 7), broken},
+	} {
+		for _, e := range v.list {
+			e.Take(e.Cells()) // other values than the saved ones
+		}
+		before := compress.AppendStates(nil, v.list)
+		if err := compress.SetStates(v.list, v.p); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if !bytes.Equal(compress.AppendStates(nil, v.list), before) {
+			t.Errorf("%s: refused, and some are others now", name)
+		}
+	}
+}
+
+// TestSnapshotOfReleased: what was released since a snapshot is kept again after it, and is released once more.
+func TestSnapshotOfReleased(t *testing.T) {
+	e := compress.NewResidual(4)
+	e.Take([]float32{1, 2, 3, 4})
+	restore := e.Snapshot(make([]float32, 4))
+	e.Release(make([]float32, 4))
+	restore()
+	x := make([]float32, 4)
+	if e.Release(x); !slices.Equal(x, []float32{1, 2, 3, 4}) {
+		t.Errorf("released %v", x)
+	}
+}
+
 func TestResidualRefusals(t *testing.T) {
 	e := compress.NewResidual(3)
 	copy(e.Cells(), []float32{1, 2, 3})
