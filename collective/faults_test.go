@@ -175,7 +175,7 @@ func TestCase8RefusedArguments(t *testing.T) {
 	})
 }
 
-// Lengths that do not fit are refused with a sentence, the same at all ranks.
+// Lengths, codecs and shards that do not fit are refused with a sentence, the same at all ranks.
 func TestCase8Lengths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, inMemory, 3, collective.Options{})
@@ -189,6 +189,13 @@ func TestCase8Lengths(t *testing.T) {
 			{"exact, too many", "the source has 12 elements, want 4", collective.Op{Shards: 6}, 4, 12},
 			{"exact, no destination", "the source has 8 elements, want 0", collective.Op{Shards: 6}, 0, 8},
 			{"exact, a mean", "only a sum of f32 or f64", collective.Op{Shards: 6, Reduce: collective.Mean}, 4, 4},
+			{"exact, a ring", "a ring adds in an order that depends on the number of ranks", collective.Op{Shards: 6, Plan: collective.Ring}, 4, 4},
+			{"exact, a codec", "exact mode allows no codec", collective.Op{Shards: 6, Codec: compress.F16{}}, 4, 4},
+			{"exact, no shards", "-1 shards", collective.Op{Shards: -1}, 4, 4},
+			{"a codec of a maximum", "only a sum or mean of f32", collective.Op{Codec: compress.F16{}, Reduce: collective.Max}, 4, 4},
+			{"a residual too long", "a residual of 4 values for 3", collective.Op{Codec: compress.F16{}, Plain: 1, Residual: compress.NewResidual(4)}, 4, 4},
+			{"too many plain", "5 of 4 elements cannot be plain", collective.Op{Codec: compress.F16{}, Plain: 5}, 4, 4},
+			{"a residual of no codec", "without a codec", collective.Op{Owner: compress.NewResidual(4)}, 4, 4},
 		} {
 			errs := w.each(func(r int, g *collective.Group) error {
 				return run(t.Context(), g, v.op, collective.Of(make([]float32, v.dst)), collective.Of(make([]float32, v.src)))
