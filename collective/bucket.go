@@ -24,8 +24,9 @@ const (
 	mostBucket  = 16 << 20
 )
 
-// BucketBytes is the size of the buckets after the first, for a gradient of so many bytes: √(n·L·α/β′), with L messages an operation
-// and β′ = 2(P−1)/P·β. Smaller ones pay too often for starting, larger ones start too late (and the last cannot hide at all).
+// BucketBytes is the size of the buckets after the first, for a gradient of so many bytes: √(n·L·α/β′), with L = 2(P−1) messages an
+// operation and β′ = 2(P−1)/P·β, which is √(n·P·α/β). Smaller ones pay too often for starting, larger ones start too late (and the last
+// cannot hide at all).
 func (c Costs) BucketBytes(bytes, ranks int) int {
 	if ranks < 2 || bytes < 1 {
 		return mostBucket
@@ -33,12 +34,8 @@ func (c Costs) BucketBytes(bytes, ranks int) int {
 	if c == (Costs{}) {
 		c = guess
 	}
-	return min(max(int(c.bestBucket(float64(bytes), float64(ranks))), leastBucket), mostBucket)
-}
-
-func (c Costs) bestBucket(bytes, ranks float64) float64 {
-	messages := 2 * (ranks - 1)
-	return math.Sqrt(bytes * messages * c.Alpha / (messages / ranks * c.Beta))
+	best := math.Sqrt(float64(bytes) * float64(ranks) * c.Alpha / c.Beta)
+	return min(max(int(best), leastBucket), mostBucket)
 }
 
 // Cut makes the buckets of a gradient whose tensors have these lengths, in the order of the parameters, with cells of so many bytes. They

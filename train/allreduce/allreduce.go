@@ -195,6 +195,8 @@ func (s *Strategy) Train(ctx context.Context, job *trivium.Job) (trivium.Result,
 	}
 	if cells := x.codedCells(); x.uncoded != nil || cells > 0 && x.auto == nil {
 		run.Coded(cells, x.uncoded)
+	} else if x.g == nil && s.o.Compress != "" {
+		run.Notice(observe.Warn, "codec", s.o.Compress+" encodes nothing, for one worker sends nothing")
 	}
 	update := x.update
 	switch {

@@ -49,27 +49,30 @@ func TestCompression(t *testing.T) {
 func TestCodecThatFitsLittle(t *testing.T) {
 	wide := trivium.Data{Source: "wide", Rows: 60, Train: "0:50", Test: "50:"}
 	for _, c := range []struct {
+		workers      int
 		codec, model string
 		data         trivium.Data
 		want         string // in what is said; empty: nothing is
 	}{
-		{"topk:0.01", "mlp:8", digits().Data, ""},
-		{"topk:10000000", "mlp:8", digits().Data, "10000000 values are to be sent"},
-		{"powersgd:1000", "mlp:8", digits().Data, "the rank 1000 is above"},
-		{"powersgd:2", "logistic", wide, "the rank 2 is above"}, // all but the bias is row-sparse
-		{"topk:0.1", "logistic", wide, "for 1 of the model's 16385 parameters"},
+		{3, "topk:0.01", "mlp:8", digits().Data, ""},
+		{3, "topk:10000000", "mlp:8", digits().Data, "10000000 values are to be sent"},
+		{3, "powersgd:1000", "mlp:8", digits().Data, "the rank 1000 is above"},
+		{3, "powersgd:2", "logistic", wide, "the rank 2 is above"}, // all but the bias is row-sparse
+		{3, "topk:0.1", "logistic", wide, "for 1 of the model's 16385 parameters"},
+		{1, "topk:0.01", "mlp:8", digits().Data, "topk:0.01 encodes nothing, for one worker sends nothing"},
+		{1, "", "mlp:8", digits().Data, ""},
 	} {
 		var said []string
 		env := train.Env{Sources: traintest.Sources()}
 		env.Watch.Notice = func(_ observe.Level, text string) { said = append(said, text) }
 		job := digits()
 		job.Model, job.Data, job.Steps = c.model, c.data, 2
-		k := &crew{env: env, n: 3, o: allreduce.Options{Compress: c.codec}}
+		k := &crew{env: env, n: c.workers, o: allreduce.Options{Compress: c.codec}}
 		if _, err := k.Train(t.Context(), job); err != nil {
 			t.Fatal(err)
 		}
 		if text := strings.Join(said, "; "); (c.want == "") != (text == "") || !strings.Contains(text, c.want) {
-			t.Errorf("%s of %s: %q, want %q", c.codec, c.model, text, c.want)
+			t.Errorf("%d workers, %s of %s: %q, want %q", c.workers, c.codec, c.model, text, c.want)
 		}
 	}
 }
