@@ -249,6 +249,26 @@ func TestCulprit(t *testing.T) {
 	}
 }
 
+// Of several faults that were reported, by whomever, the same one is everyone's: that of the lower rank, of one rank that of the earlier operation.
+func TestFirstOfFaults(t *testing.T) {
+	at := func(rank int, step uint64, op string) *report {
+		return &report{fault: fault{cause: Lost, rank: rank, step: step, op: op}}
+	}
+	for _, reports := range [][]*report{ // of each the first is the one
+		{at(1, 4, "x"), at(2, 3, "x")},
+		{at(1, 3, "x"), at(1, 4, "x"), nil},
+		{at(1, 4, "x"), at(1, 3, ""), {}},
+	} {
+		want := reports[0].fault
+		for range reports {
+			reports = append(reports[1:], reports[0])
+			if got := (&incident{reports: reports}).first(); got == nil || got.rank != want.rank || got.step != want.step {
+				t.Errorf("%+v is told, want %+v", got, want)
+			}
+		}
+	}
+}
+
 // An operation that only waits until its frames are taken waits for whom they are for.
 func TestWaitsForTheReceiver(t *testing.T) {
 	o := &operation{plan: &Plan{Tasks: []Task{{Do: DoSend, Peer: 2}, {Do: DoRecv, Peer: 1}}}, left: []int32{taskSending, taskArmed}}
