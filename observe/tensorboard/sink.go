@@ -11,6 +11,7 @@ import (
 // sinkState is what a Writer remembers of the frames that it was given.
 type sinkState struct {
 	sources map[observe.Source]*charted
+	newest  int64 // step of any source: where training is
 }
 
 // charted is one source's last frame.
@@ -37,14 +38,14 @@ var gaugeTags = []struct {
 
 // Frame makes points of a frame, over the step as x axis: gauges as they are, samples/s, the share of each phase in the time since
 // the frame before, the distribution of step times in it, how many reads of tables the cache answered, and each evaluation once.
-// It takes part in the limits of Scalar. The tags of others than worker 0 begin with their source, such as worker-1/train/batch_loss.
+// A source that makes no steps, such as a process as a whole, has the step at which the others are. It takes part in the limits of Scalar. The
+// tags of others than worker 0 begin with their source, such as worker-1/train/batch_loss.
 func (w *Writer) Frame(f observe.Frame) error {
 	w.mu.Lock()
 	c := w.charts.of(f.Source)
+	step := w.charts.at(&f)
 	w.mu.Unlock()
 	at := time.Now()
-	x, _ := f.Gauge(observe.CurrentStep)
-	step := int64(x)
 	scalar := func(tag string, v float64) error { return w.Scalar(at, c.prefix+tag, step, v) }
 	for _, g := range gaugeTags {
 		if v, ok := f.Gauge(g.gauge); ok {
@@ -140,6 +141,16 @@ func (s *sinkState) of(source observe.Source) *charted {
 		s.sources[source] = c
 	}
 	return c
+}
+
+// at is the step of a frame.
+func (s *sinkState) at(f *observe.Frame) int64 {
+	x, ok := f.Gauge(observe.CurrentStep)
+	if !ok {
+		return s.newest
+	}
+	s.newest = max(s.newest, int64(x))
+	return int64(x)
 }
 
 // StandardLayout is the arrangement of charts for what Frame writes.

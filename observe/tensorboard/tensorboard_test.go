@@ -311,6 +311,55 @@ func TestHubFeedsWriter(t *testing.T) {
 	})
 }
 
+// TestStepOfProcess: what a process takes, which makes no steps itself, is drawn where training is. Only differences within an incarnation are rates.
+func TestStepOfProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w, err := NewWriter(dir, "h", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var steps, samples uint64
+		frame := func(role observe.Role, incarnation uint64) {
+			f := observe.Frame{Source: observe.Source{Role: role, Incarnation: incarnation}, At: time.Since(start)}
+			switch role {
+			case observe.Process:
+				f.Gauges[observe.ResidentBytes], f.GaugeSet = 1, 1<<observe.ResidentBytes
+			default:
+				f.Gauges[observe.CurrentStep], f.GaugeSet = float64(steps), 1<<observe.CurrentStep
+				f.Counters[observe.Steps], f.Counters[observe.Samples] = steps, samples
+			}
+			if err := w.Frame(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, n := range []uint64{100, 150, 0, 30} { // of samples, as counted
+			steps, samples = n+1, n
+			frame(observe.Worker, uint64(i/2))
+			frame(observe.Process, 0)
+			time.Sleep(time.Second)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string][]string{}
+		for _, e := range readFile(t, dir)[1:] {
+			for _, v := range e.Values {
+				if v.IsScalar {
+					got[v.Tag] = append(got[v.Tag], fmt.Sprintf("%g at %d", v.Scalar, e.Step))
+				}
+			}
+		}
+		want := map[string][]string{
+			"process-0/host/resident_bytes": {"1 at 101", "1 at 151", "1 at 151", "1 at 151"},
+			"speed/samples_per_second":      {"50 at 151", "30 at 31"},
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
 // TestTagsOfWorkers: the curves of worker 0, which measures the model, have the same tags whoever reports first.
 func TestTagsOfWorkers(t *testing.T) {
 	dir := t.TempDir()
