@@ -94,7 +94,7 @@ func (t *Table) lossCharts(time bool) (figures []report.SmallFigure) {
 			sort = x.sort()
 			c.Title += ", " + sorts[sort]
 		}
-		s := svg.Series{Name: x.System, Hue: i%svg.Hues + 1}
+		s := svg.Series{Name: x.System, Hue: hue(i)}
 		for _, p := range x.losses() {
 			at := float64(p.Samples)
 			if time {
@@ -140,6 +140,22 @@ func (t *Table) drawn() []*Row {
 	return rows
 }
 
+// hue is the colour of the row that is at a place among drawn.
+func hue(place int) int { return place%svg.Hues + 1 }
+
+// hues are the colours of rows in pictures of several tables: those that they have in the first table with them.
+func (r *Report) hues() map[string]int {
+	of := map[string]int{}
+	for _, t := range r.Tables {
+		for i, x := range t.drawn() {
+			if of[x.System] == 0 {
+				of[x.System] = hue(i)
+			}
+		}
+	}
+	return of
+}
+
 // losses are the places of the row's first good repeat at which its loss was looked at: the others differ in time alone.
 func (x *Row) losses() (list []Point) {
 	for _, one := range x.Trials {
@@ -181,7 +197,7 @@ func (t *Table) targetChart() (svg.Bars, bool) {
 	c := svg.Bars{Title: "Time to " + t.Target.String() + ", " + t.title(), Value: svg.Axis{Label: "Time to " + t.Target.String(), Log: true, Format: quantity.Seconds}}
 	some, drawn := false, t.drawn()
 	for _, x := range t.Rows {
-		b := svg.Bar{Hue: slices.Index(drawn, x)%svg.Hues + 1}
+		b := svg.Bar{Hue: hue(slices.Index(drawn, x))}
 		switch {
 		case x.Ranked || x.Good > 0 && x.Reached == x.Good:
 			b.Value, b.Lo, b.Hi = x.Target.Median, x.Target.Min, x.Target.Max

@@ -245,6 +245,7 @@ func (r *Report) scaling() []report.Block {
 			add(key{t.Task, t.Link, int(t.Batch) * t.Workers, true}, t)
 		}
 	}
+	hues := r.hues()
 	var blocks []report.Block
 	for _, k := range order {
 		how := fmt.Sprintf("batch %s of each worker (weak scaling: the effective batch grows with the workers)", Batch(k.size))
@@ -253,13 +254,13 @@ func (r *Report) scaling() []report.Block {
 		}
 		var items []report.SmallFigure
 		var speed, each svg.Scaling
-		drawn := 0                        // lines of the two
+		taken := map[int]bool{}           // colours of the lines of the two
 		crowded := map[float64][]string{} // rows by the number of workers from which on they are
 		end := func() {
-			if drawn > 0 {
+			if len(taken) > 0 {
 				items = append(items, report.SmallFigure{Title: "Together", Chart: speed}, report.SmallFigure{Title: "Each worker", Chart: each})
 			}
-			drawn = 0
+			clear(taken)
 			speed = svg.Scaling{Title: "Speed against workers, " + k.task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Label: "Speed", Unit: "samples/s"}}
 			each = svg.Scaling{Title: "Speed of a worker, " + k.task, X: svg.Axis{Label: "Workers"}, Y: svg.Axis{Label: "Speed of a worker", Unit: "samples/s"}, Flat: true}
 			if s := single[k]; s > 0 {
@@ -273,13 +274,17 @@ func (r *Report) scaling() []report.Block {
 			if len(points) < 2 {
 				continue
 			}
-			if drawn == svg.Hues {
+			if len(taken) == svg.Hues {
 				end()
 			}
-			drawn++
+			own := hues[name]
+			for taken[own] { // by another row: there are more than colours
+				own = hue(own)
+			}
+			taken[own] = true
 			// What has a core for each busy thread and what has not are two lines, which nothing joins.
-			free := svg.Series{Name: name, Hue: drawn}
-			busy := svg.Series{Name: name, Hue: drawn, Dash: svg.Dashed, Measured: true}
+			free := svg.Series{Name: name, Hue: own}
+			busy := svg.Series{Name: name, Hue: own, Dash: svg.Dashed, Measured: true}
 			freeEach, busyEach := free, busy
 			for _, p := range points {
 				all, one := &free, &freeEach

@@ -80,7 +80,12 @@ func TestScalingOfCrowded(t *testing.T) {
 	}
 	points := map[string]int{}
 	for _, item := range f.Items {
+		hues := map[int]string{}
 		for _, s := range item.Chart.(svg.Scaling).Series {
+			if other := hues[s.Hue]; other != "" && other != s.Name {
+				t.Errorf("%s has the colour of %s", s.Name, other)
+			}
+			hues[s.Hue] = s.Name
 			points[s.Name] += len(s.Points)
 			for _, p := range s.Points {
 				if crowded := s.Name == "row0" && p.X > 1 || s.Name != "row0" && p.X > 2; crowded != (s.Dash == svg.Dashed) {
@@ -91,5 +96,30 @@ func TestScalingOfCrowded(t *testing.T) {
 	}
 	if len(points) != 10 || points["row0"] != 8 || points["row9"] != 8 { // in two pictures each
 		t.Errorf("points %v", points)
+	}
+}
+
+// TestScalingHasTheRowsColours: a row has the colour that it has in the pictures of its table.
+func TestScalingHasTheRowsColours(t *testing.T) {
+	r := &Report{}
+	for _, workers := range []int{1, 2} {
+		table := &Table{Task: "mlp1", Workers: workers, Batch: 100}
+		for _, system := range []string{"local", "server-bsp", "allreduce"} {
+			x := &Row{System: system, Workers: workers, Effective: 100 * workers, Good: 1, Reached: 1, Rate: spread([]float64{1}), Target: spread([]float64{1})}
+			x.Trials = []Repeat{{Result: Result{Curve: []Point{{Seconds: 1, Samples: 100, Loss: 1}, {Seconds: 2, Samples: 200, Loss: 0.5}}}}}
+			table.Rows = append(table.Rows, x)
+		}
+		r.Tables = append(r.Tables, table)
+	}
+	want := map[string]int{}
+	for _, s := range r.Tables[0].lossCharts(true)[0].Chart.(svg.Lines).Series {
+		want[s.Name] = s.Hue
+	}
+	for _, item := range r.scaling()[0].(report.Figures).Items {
+		for _, s := range item.Chart.(svg.Scaling).Series {
+			if s.Hue != want[s.Name] {
+				t.Errorf("%s: %s has colour %d, and %d where the losses are", item.Title, s.Name, s.Hue, want[s.Name])
+			}
+		}
 	}
 }
