@@ -52,7 +52,7 @@ func (r *Report) staleness() []report.Block {
 		},
 	}
 	var figures []report.SmallFigure // one a table: each has its rows under one axis
-	unrecorded := false
+	var unrecorded []string          // rows
 	for _, t := range r.Tables {
 		rows := t.sweep()
 		first := true
@@ -93,7 +93,9 @@ func (r *Report) staleness() []report.Block {
 					p.Bins = append(p.Bins, svg.Bin{Lo: float64(b), Count: bins[b]})
 				}
 				if len(bins) == 0 {
-					unrecorded = true
+					if !slices.Contains(unrecorded, x.System) {
+						unrecorded = append(unrecorded, x.System)
+					}
 					continue
 				}
 				chart.Panels = append(chart.Panels, p)
@@ -113,8 +115,8 @@ func (r *Report) staleness() []report.Block {
 			Items:   figures,
 		})
 	}
-	if unrecorded {
-		blocks = append(blocks, say("How stale reads were is not recorded for all rows: their workers counted none."))
+	if len(unrecorded) > 0 {
+		blocks = append(blocks, say("Of %s it is not recorded how stale reads were: its workers counted none.", strings.Join(unrecorded, ", ")))
 	}
 	return blocks
 }

@@ -52,3 +52,18 @@ func TestHistogramsOfAllSweeps(t *testing.T) {
 		t.Errorf("%s has no picture", title)
 	}
 }
+
+// TestUnrecordedStaleness: the rows without a record of how stale their reads were are named, once.
+func TestUnrecordedStaleness(t *testing.T) {
+	r := &Report{}
+	for range 2 {
+		ssp := &Row{System: "server-ssp3", Mode: Mode{Kind: "ssp", Staleness: 3}, Good: 1, Trials: []Repeat{{Result: Result{Staleness: map[string]float64{"1": 3}}}}}
+		asp := &Row{System: "server-asp", Mode: Async, Good: 1}
+		r.Tables = append(r.Tables, &Table{Task: "mlp1", Workers: 2, Batch: 100, Rows: []*Row{ssp, asp}})
+	}
+	blocks := r.staleness()
+	const want = "Of server-asp it is not recorded how stale reads were: its workers counted none."
+	if got := blocks[len(blocks)-1].(report.Paragraph)[0].Text; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
