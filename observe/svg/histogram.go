@@ -182,7 +182,7 @@ func (h Histogram) panel(c *canvas, p *plot, r rows, y, highest float64, place i
 	gap := 26.0
 	y = c.label(r, y, panelHeight, panel.Label, panel.Note)
 	if r.above && shares {
-		y += 10 // for the shares above the bars
+		y += 14 // for the shares above the bars, clear of the label's descenders
 	}
 	p.top, p.bottom = y, y+panelHeight
 	total := h.total(panel)
