@@ -163,7 +163,7 @@ func boardNodes(g *graph.Graph) []tensorboard.Node {
 	return nodes
 }
 
-// serve answers /metrics at addr, if it is not empty.
+// serve answers /metrics at addr, if it is not empty; there is nothing else to ask for, so who asks for / is led there.
 func (o *observation) serve(addr string, show *progress) error {
 	if addr == "" {
 		return nil
@@ -174,6 +174,7 @@ func (o *observation) serve(addr string, show *progress) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", prom.Handler(o.hub))
+	mux.Handle("/{$}", http.RedirectHandler("/metrics", http.StatusFound))
 	o.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	o.wait.Go(func() {
 		if err := o.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

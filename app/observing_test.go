@@ -1,13 +1,17 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -52,6 +56,28 @@ func TestRunsOfOneMoment(t *testing.T) {
 	}
 	if len(dirs) != len(runs) {
 		t.Errorf("%d directories of %d runs: %v", len(dirs), len(runs), dirs)
+	}
+}
+
+// TestServe: who asks an address that serves metrics for its page is led to them.
+func TestServe(t *testing.T) {
+	o := newObservation(rundir.Head{Name: "r"})
+	var said bytes.Buffer
+	if err := o.serve("127.0.0.1:0", newProgress(&said, false, false, func(string) string { return "" })); err != nil {
+		t.Fatal(err)
+	}
+	defer o.run()()
+	at := strings.TrimSuffix(strings.TrimSpace(strings.TrimPrefix(said.String(), "metrics at ")), "/metrics")
+	for path, want := range map[string]int{"/": http.StatusOK, "/metrics": http.StatusOK, "/runs": http.StatusNotFound} {
+		answer, err := http.Get(at + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if answer.StatusCode != want || want == http.StatusOK && !strings.Contains(string(page), "trivium_build_info") {
+			t.Errorf("%s: %s, %v: %.100s", path, answer.Status, err, page)
+		}
 	}
 }
 
