@@ -213,7 +213,18 @@ func (h *html) spans(spans []Span) {
 			h.tagged("strong", s.Text)
 		case MonoSpan:
 			h.raw("<code>")
-			h.verbatim(s.Text)
+			for i, word := range strings.Split(s.Text, " ") {
+				if i > 0 {
+					h.raw(" ")
+				}
+				if strings.HasPrefix(word, "-") { // a flag, whose hyphens a browser would leave at the end of a line
+					h.raw("<span class=\"flag\">")
+					h.verbatim(word)
+					h.raw("</span>")
+					continue
+				}
+				h.verbatim(word)
+			}
 			h.raw("</code>")
 		case BadgeSpan:
 			h.raw("<span class=\"badge ", s.Tone.class(), "\">")

@@ -276,6 +276,19 @@ func TestData(t *testing.T) {
 	}
 }
 
+// TestFlagsAreWhole: a line of code is not broken behind the hyphens of a flag.
+func TestFlagsAreWhole(t *testing.T) {
+	p := report.Page{Title: "t", Lead: []report.Block{report.Paragraph{report.Mono("train x-y --workers N -q")}}}
+	var b strings.Builder
+	if err := p.WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	const want = `<code>train x-y <span class="flag">--workers</span> N <span class="flag">-q</span></code>`
+	if !strings.Contains(b.String(), want) || !strings.Contains(b.String(), ".flag{display:inline-block}") {
+		t.Errorf("%s\nis not in the page", want)
+	}
+}
+
 // TestPaper: on paper, which does not scroll, a long command is whole, and no title and no caption is on two sheets.
 func TestPaper(t *testing.T) {
 	var b bytes.Buffer
