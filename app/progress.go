@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -222,7 +223,7 @@ func (p *progress) object(event string, f figures) {
 		"event": event, "epoch": f.Epoch, "epochs": f.Epochs, "step": f.Step, "steps": f.Steps,
 		"samples": f.Samples, "samples_per_second": finite.OrNil(f.SamplesPerSec()), "seconds": f.Elapsed.Seconds(),
 	}
-	if f.Step > 0 { // else no update has a loss yet
+	if !math.IsNaN(f.Loss) { // else no update has one yet
 		o["loss"] = finite.OrNil(f.Loss)
 	}
 	if left := f.Left(); left >= 0 {
@@ -252,7 +253,11 @@ func barLine(f figures, width int, color bool) string {
 	if f.Epochs > 0 {
 		head = fmt.Sprintf("epoch %d/%d", f.Epoch, f.Epochs)
 	}
-	tail := fmt.Sprintf(" %3.0f %%  loss %s  %s samples/s", 100*share, figure(f.Loss), quantity.Short(f.SamplesPerSec()))
+	loss := ""
+	if !math.IsNaN(f.Loss) { // else no update has one yet
+		loss = "  loss " + figure(f.Loss)
+	}
+	tail := fmt.Sprintf(" %3.0f %%%s  %s samples/s", 100*share, loss, quantity.Short(f.SamplesPerSec()))
 	if left := f.Left(); left >= 0 {
 		tail += "  left " + clock(left)
 	}
@@ -281,7 +286,7 @@ func keyValues(f figures) string {
 	if f.Steps > 0 {
 		fmt.Fprintf(&b, " steps=%d", f.Steps)
 	}
-	if f.Step > 0 { // else no update has a loss yet
+	if !math.IsNaN(f.Loss) { // else no update has one yet
 		fmt.Fprintf(&b, " loss=%s", figure(f.Loss))
 	}
 	fmt.Fprintf(&b, " samples_per_second=%.0f seconds=%.1f", f.SamplesPerSec(), f.Elapsed.Seconds())
@@ -298,7 +303,7 @@ func keyValues(f figures) string {
 func evaluationLine(f figures) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "epoch %-3d", f.Epoch)
-	if f.Step > 0 { // else no update has a loss yet
+	if !math.IsNaN(f.Loss) { // else no update has one yet
 		fmt.Fprintf(&b, " loss %-8s", figure(f.Loss))
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Metrics)) {

@@ -143,4 +143,8 @@ func TestBeforeAnyUpdate(t *testing.T) {
 			t.Errorf("style %d: %q, want %q", style, &out, want)
 		}
 	}
+	unknown := figures{Progress: train.Progress{Epoch: 1, Epochs: 2, Step: 3, Steps: 9, Loss: math.NaN()}} // of a worker that had no rows yet
+	if line := barLine(unknown, 80, false); strings.Contains(line, "loss") {
+		t.Errorf("the bar is %q, want no loss", line)
+	}
 }

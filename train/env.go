@@ -139,7 +139,7 @@ type Progress struct {
 	Epoch, Epochs int     // at work, from 1, and in all (0: as many as Steps need)
 	Row, Rows     int64   // of this epoch
 	Samples       int64   // rows consumed, since the start of the job
-	Loss          float64 // of the last update; NaN before the first
+	Loss          float64 // of the last update with rows (here) that weigh anything; NaN before the first
 	EpochLoss     float64 // the mean over this epoch so far
 	Elapsed       time.Duration
 	Began         int64 // updates that were done when this process began

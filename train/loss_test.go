@@ -101,6 +101,32 @@ func TestLossOfNoWeight(t *testing.T) {
 	job := traintest.Job()
 	job.Data.Order, job.Steps, job.EvalEvery = "index", 3, 1
 	env := traintest.Env(t, 1, false)
+	weightless(t, &env, job.Batch, 2*job.Batch)
+	var loss []float64
+	env.Watch.Evaluated = func(p train.Progress, _ map[string]float64) { loss = append(loss, p.Loss) }
+	run(t, env, job)
+	if len(loss) != 3 || loss[1] != loss[0] || loss[2] == loss[1] || !(loss[2] > 0) {
+		t.Errorf("losses %v, want the second to be the first", loss)
+	}
+}
+
+// TestLossOfNoWeightYet: a worker that has had no rows that weigh anything shows no loss, and not one of 0.
+func TestLossOfNoWeightYet(t *testing.T) {
+	job := traintest.Job()
+	job.Data.Order, job.Steps, job.EvalEvery = "index", 2, 1
+	env := traintest.Env(t, 1, false)
+	weightless(t, &env, 0, job.Batch)
+	var loss []float64
+	env.Watch.Evaluated = func(p train.Progress, _ map[string]float64) { loss = append(loss, p.Loss) }
+	run(t, env, job)
+	if len(loss) != 2 || !math.IsNaN(loss[0]) || !(loss[1] > 0) {
+		t.Errorf("losses %v, want none after the first update, and that of the second", loss)
+	}
+}
+
+// weightless makes training rows [from, to) weigh nothing.
+func weightless(t *testing.T, env *train.Env, from, to int) {
+	t.Helper()
 	toy := env.Sources["toy"]
 	env.Sources["toy"] = func(ctx context.Context, d trivium.Data) (*data.Splits, error) {
 		s, err := toy(ctx, d)
@@ -112,14 +138,8 @@ func TestLossOfNoWeight(t *testing.T) {
 			return nil, err
 		}
 		b.Weights = slices.Clone(b.Weights)
-		clear(b.Weights[job.Batch : 2*job.Batch])
+		clear(b.Weights[from:to])
 		s.Train = data.Memory(s.Train.Schema(), b)
 		return s, nil
-	}
-	var loss []float64
-	env.Watch.Evaluated = func(p train.Progress, _ map[string]float64) { loss = append(loss, p.Loss) }
-	run(t, env, job)
-	if len(loss) != 3 || loss[1] != loss[0] || loss[2] == loss[1] || !(loss[2] > 0) {
-		t.Errorf("losses %v, want the second to be the first", loss)
 	}
 }

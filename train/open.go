@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 
 	"github.com/trivium-ml/trivium"
@@ -20,7 +21,7 @@ import (
 // Open makes a Run of job under the strategy of that name: the data is read, the model built, its parameters made or taken from the
 // checkpoint. Mistakes in the job are a JobError that has as many of them as can be seen at once.
 func Open(ctx context.Context, env Env, job *trivium.Job, strategy string) (r *Run, err error) {
-	r = &Run{Job: job, env: env, log: env.Log, metrics: map[string]float64{}, evaluated: -1}
+	r = &Run{Job: job, env: env, log: env.Log, metrics: map[string]float64{}, evaluated: -1, watched: watched{loss: math.NaN()}}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}

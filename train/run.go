@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"math"
 	"strings"
 	"time"
 
@@ -68,7 +67,7 @@ type watched struct {
 	began        int64
 	beganSamples int64
 	next         time.Time
-	loss         float64
+	loss         float64 // of the last update with rows that weigh anything; NaN before the first
 }
 
 // watchEvery is the time between two calls of Watch.Progress.
@@ -433,9 +432,6 @@ func (r *Run) Progress(now time.Time) Progress {
 		Step: a.Step, Steps: r.steps, Epoch: a.Epoch + 1, Epochs: r.Job.Epochs, Row: a.Row, Rows: r.epochEnd, Samples: a.Samples,
 		Loss: r.watched.loss, EpochLoss: a.LossSum / a.WeightSum,
 		Elapsed: now.Sub(r.watched.start), Began: r.watched.began, BeganSamples: r.watched.beganSamples,
-	}
-	if a.Step == 0 {
-		p.Loss = math.NaN()
 	}
 	if a.Row == 0 && a.Step > 0 { // an epoch just ended
 		p.Epoch, p.Row = a.Epoch, p.Rows
