@@ -136,7 +136,7 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers, workers int) erro
 	}
 	errs = append(errs, o.checkApart(job))
 	if job.Exact && o.Mode != ps.BSP {
-		bad("exact mode promises the bits of one process, which only bsp has; found %s", o.Mode)
+		bad("exact mode promises the bits of one process, which only bsp has; found %s: give --consistency bsp", o.Mode)
 	}
 	if job.Exact && o.OptimizerAt == AtWorker {
 		bad("exact mode wants the optimizer on the server: to round each worker's update by itself gives other bits than to round their sum")

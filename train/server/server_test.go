@@ -303,7 +303,7 @@ func TestMistakes(t *testing.T) {
 	j := job()
 	j.Exact, j.Optimizer.ClipNorm = true, 1
 	err := server.Options{Mode: ps.ASP, Staleness: -1, Servers: -2}.Check(j, nil, 2)
-	for _, want := range []string{"staleness", "servers", "exact", "clip by value, or train under allreduce"} {
+	for _, want := range []string{"staleness", "servers", "give --consistency bsp", "clip by value, or train under allreduce"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %s", err, want)
 		}

@@ -27,13 +27,13 @@ func (o Options) checkApart(job *trivium.Job) error {
 		bad("steps: %d steps a round and %d rounds an epoch are two ways to say one thing: give one", o.StepsPerRound, o.Clocks)
 	}
 	if o.Mean && !o.apart() {
-		bad("steps: a mean of the workers' steps wants several a round: give their number, or that of the rounds an epoch")
+		bad("steps: a mean of the workers' steps wants several a round: give --steps-per-round or --clocks")
 	}
 	if !o.apart() {
 		return errors.Join(errs...)
 	}
 	if o.OptimizerAt == AtServer {
-		bad("steps: a worker that takes several steps by itself has the optimizer: the server's steps once a round")
+		bad("steps: a worker that takes several steps by itself has the optimizer, and the server's steps once a round: give --optimizer-on worker, or leave that to the default")
 	}
 	if job.Exact {
 		bad("steps: exact mode promises the bits of one process, and several steps on a copy of one's own are another algorithm")

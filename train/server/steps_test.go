@@ -133,12 +133,12 @@ func TestStepsRefused(t *testing.T) {
 	j := job()
 	j.Batch, j.Exact = trivium.FullBatch, true
 	err := server.Options{StepsPerRound: 4, Clocks: 3}.Check(j, nil, 2)
-	for _, want := range []string{"two ways", "has the optimizer", "exact", "all rows"} {
+	for _, want := range []string{"two ways", "give --optimizer-on worker", "exact", "all rows"} {
 		if err == nil || !contains(err, want) {
 			t.Errorf("%v\nlacks %q", err, want)
 		}
 	}
-	if err := (server.Options{Mean: true}).Check(job(), nil, 2); err == nil || !contains(err, "several a round") {
+	if err := (server.Options{Mean: true}).Check(job(), nil, 2); err == nil || !contains(err, "give --steps-per-round or --clocks") {
 		t.Error(err)
 	}
 }
