@@ -277,8 +277,8 @@ func (r *Report) scaling() []report.Block {
 			if len(taken) == svg.Hues {
 				end()
 			}
-			own := hues[name]
-			for taken[own] { // by another row: there are more than colours
+			own := max(1, hues[name]) // 1: it is drawn in no table
+			for taken[own] {          // by another row: there are more than colours
 				own = hue(own)
 			}
 			taken[own] = true
