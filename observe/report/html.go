@@ -217,7 +217,7 @@ func (h *html) spans(spans []Span) {
 				if i > 0 {
 					h.raw(" ")
 				}
-				if strings.HasPrefix(word, "-") { // a flag, whose hyphens a browser would leave at the end of a line
+				if strings.HasPrefix(word, "-") && len(word) <= 24 { // a flag and no long list behind it: its hyphens a browser would leave on the line before
 					h.raw("<span class=\"flag\">")
 					h.verbatim(word)
 					h.raw("</span>")

@@ -104,7 +104,7 @@ details.data summary{font-size:.82rem}
 figure.code{margin:1rem 0}
 figure.code figcaption{margin:0 0 .35rem}
 pre{margin:0;padding:.7rem .9rem;background:var(--raised);overflow-x:auto;border-radius:4px;line-height:1.45}
-.flag{display:inline-block}
+.flag{white-space:nowrap}
 pre code{background:none;padding:0}
 footer{margin-top:3.5rem;padding-top:1rem;border-top:1px solid var(--tv-grid);font-size:.82rem;color:var(--tv-ink-2)}
 @media (min-width:76rem){
