@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,88 +113,6 @@ func printRuns(s *session, rows []*run) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.name(), r.Head.Model, source, r.State(), epochs, speed, strings.Join(metrics, "  "))
 	}
 	return w.Flush()
-}
-
-type runsShow struct {
-	Name string `arg:"" name:"run" help:"A run: its folder, its name, the beginning of its name, or last."`
-	runsFlags
-	JSON bool `name:"json" help:"Print one JSON object."`
-}
-
-func (v *runsShow) Run(s *session) error {
-	r, err := findRun(v.Out, v.Name)
-	if err != nil {
-		return err
-	}
-	s.warn(r)
-	if v.JSON {
-		return json.NewEncoder(s.out).Encode(r.fields())
-	}
-	fields := texts(r.fields())
-	w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
-	for _, k := range slices.Sorted(maps.Keys(fields)) {
-		fmt.Fprintf(w, "%s\t%s\n", k, fields[k])
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return s.showPhases(r)
-}
-
-// showPhases draws where the time of the steps went, and says whom it was waited for.
-func (s *session) showPhases(r *run) error {
-	if r.Result == nil {
-		return nil
-	}
-	var total time.Duration
-	for _, d := range r.Result.Phases {
-		total += d
-	}
-	if total == 0 {
-		return nil
-	}
-	fmt.Fprintf(s.out, "\nwhere the time of %s updates went, %.3f s in all\n", thousands(r.Result.Steps), total.Seconds())
-	phases := slices.SortedFunc(maps.Keys(r.Result.Phases), func(a, b string) int {
-		return int(r.Result.Phases[b]/time.Microsecond) - int(r.Result.Phases[a]/time.Microsecond)
-	})
-	for _, p := range phases {
-		share := float64(r.Result.Phases[p]) / float64(total)
-		if r.Result.Phases[p] > 0 {
-			fmt.Fprintf(s.out, "  %-14s %5.1f %%  %s\n", p, 100*share, strings.Repeat("#", int(math.Round(40*share))))
-		}
-	}
-	s.showWaits(r.Result.Waited)
-	return nil
-}
-
-// shownWaits is how many workers showWaits names.
-const shownWaits = 3
-
-// showWaits says whom workers have waited for, longest first.
-func (s *session) showWaits(by []time.Duration) {
-	var all, rest time.Duration
-	var ranks []int
-	for rank, d := range by {
-		if all += d; d > 0 {
-			ranks = append(ranks, rank)
-		}
-	}
-	if len(ranks) == 0 {
-		return
-	}
-	slices.SortStableFunc(ranks, func(a, b int) int { return cmp.Compare(by[b], by[a]) })
-	var words []string
-	for _, rank := range ranks[:min(len(ranks), shownWaits)] {
-		words = append(words, fmt.Sprintf("for worker %d: %.3f s", rank, by[rank].Seconds()))
-	}
-	words[0] += fmt.Sprintf(" of %.3f s", all.Seconds())
-	if n := len(ranks) - len(words); n > 0 {
-		for _, rank := range ranks[shownWaits:] {
-			rest += by[rank]
-		}
-		words = append(words, fmt.Sprintf("for %s: %.3f s", quantity.Count(n, "other"), rest.Seconds()))
-	}
-	fmt.Fprintf(s.out, "\nwaited %s\n", strings.Join(words, ", "))
 }
 
 type runsDiff struct {

@@ -51,6 +51,28 @@ func TestNamesThatPrint(t *testing.T) {
 	}
 }
 
+// TestShowSoFar: of a run without a result show says how far it came, by the measurements that it left.
+func TestShowSoFar(t *testing.T) {
+	dir := t.TempDir()
+	got := runIn(t, dir, strings.Fields("train softmax --rows 300 --batch 10 --epochs 2 --name x")...)
+	if got.code != Done {
+		t.Fatalf("exits with %d: %s", got.code, got.err)
+	}
+	done := runIn(t, dir, "runs", "show", "x")
+	if err := os.Remove(filepath.Join(dir, "runs", "x", "result.json")); err != nil {
+		t.Fatal(err)
+	}
+	got = runIn(t, dir, "runs", "show", "x")
+	_, measured, found := strings.Cut(got.out, "\nso far 60 updates, ")
+	if !found || !strings.Contains(measured, " samples/s  test.accuracy ") || !strings.Contains(got.out, "unfinished") {
+		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
+	}
+	const phases = "where the time of 60 updates went"
+	if _, want, _ := strings.Cut(done.out, phases); want == "" || !strings.HasSuffix(measured, phases+want) {
+		t.Errorf("%s\nends otherwise than\n%s", got.out, want)
+	}
+}
+
 // TestNumbersAsGiven: a run's numbers are shown, and compared by filters, as the job has them.
 func TestNumbersAsGiven(t *testing.T) {
 	dir := t.TempDir()
