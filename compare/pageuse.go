@@ -54,8 +54,8 @@ var uses = []usage{
 	{"Busy cores", svg.Axis{Label: "Busy cores"}, quantity.Short, func(u PerUse) (float64, bool) { return u.UserShare + u.SystemShare, u.NotTimed == "" }},
 	{"Processor time of a sample", svg.Axis{Label: "Processor time of a sample", Unit: "µs"}, quantity.Short, func(u PerUse) (float64, bool) { return u.MicrosSample, u.NotTimed == "" }},
 	{"Memory", svg.Axis{Label: "Memory, mean", Format: quantity.Bytes[float64], Binary: true}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.MeanBytes, u.MeanBytes > 0 }},
-	{"Network, a second", svg.Axis{Label: "Bytes a second", Format: quantity.Bytes[float64], Binary: true}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.BytesSecond, u.NotCounted == "" && u.NotTimed == "" }},
-	{"Network, a sample", svg.Axis{Label: "Bytes a sample", Format: quantity.Bytes[float64], Binary: true}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.BytesSample, u.NotCounted == "" && u.NotTimed == "" }},
+	{"Network, a second", svg.Axis{Label: "Bytes a second", Format: quantity.Bytes[float64], Binary: true, Hi: 1}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.BytesSecond, u.NotCounted == "" && u.NotTimed == "" }},
+	{"Network, a sample", svg.Axis{Label: "Bytes a sample", Format: quantity.Bytes[float64], Binary: true, Hi: 1}, quantity.Bytes[float64], func(u PerUse) (float64, bool) { return u.BytesSample, u.NotCounted == "" && u.NotTimed == "" }},
 	{"System calls of an update", svg.Axis{Label: "System calls of an update"}, quantity.Short, func(u PerUse) (float64, bool) { return u.CallsUpdate, u.CallsUnknown == "" }},
 }
 

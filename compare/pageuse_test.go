@@ -123,3 +123,18 @@ func TestScalingHasTheRowsColours(t *testing.T) {
 		}
 	}
 }
+
+// TestNextToNoBytes: where nothing but a few bytes of the system's own were sent, an axis begins with whole ones.
+func TestNextToNoBytes(t *testing.T) {
+	table := &Table{Task: "softmax", Workers: 1, Batch: 100, Rows: []*Row{{System: "local", Use: map[Role]PerUse{WorkerRole: {BytesSample: 3.7e-5, BytesSecond: 0.5}}}}}
+	for _, use := range uses {
+		if !strings.HasPrefix(use.title, "Network") {
+			continue
+		}
+		f, _ := table.useBars(use)
+		drawn, err := f.Chart.Draw(svg.Frame{ID: "c", Width: 400})
+		if err != nil || !strings.Contains(drawn, ">1 B</text>") || strings.Contains(drawn, "e-06 B") {
+			t.Errorf("%s: %v\n%s", use.title, err, drawn)
+		}
+	}
+}
