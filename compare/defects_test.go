@@ -92,7 +92,13 @@ func TestFailedRepeats(t *testing.T) {
 		}
 		table.add(0, repeat, result)
 	}
-	r := &Report{Repeats: 7, Tables: []*Table{table}}
+	table.Rows[0].cell = "mlp1-b500-w3-mxnet-sync"
+	r := &Report{Repeats: 7, Tables: []*Table{table, table}} // a row that two tables show
+	var text strings.Builder
+	if err := r.Text(&text); err != nil || strings.Count(text.String(), "failed: ") != 1 || !strings.Contains(text.String(), "\nfailed: mlp1-b500-w3-mxnet-sync, 4 of 7 repeats: it hangs\n") {
+		t.Errorf("%v, and in words:\n%s", err, text.String())
+	}
+	r.Tables = r.Tables[:1]
 	if !table.Rows[0].Ranked {
 		t.Fatalf("not ranked: %s", table.Rows[0].Why)
 	}

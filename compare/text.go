@@ -27,6 +27,7 @@ func (r *Report) Text(w io.Writer) error {
 	for _, x := range r.atHand() {
 		fmt.Fprintf(w, "doubt: %s\n", x)
 	}
+	r.failures(w)
 	for _, f := range r.Faults {
 		if f.Error != "" {
 			fmt.Fprintf(w, "fault: %s of a %s of %s was not measured: %s; the command tries it again where it is repeated\n", f.Signal, f.Role, f.System, strings.TrimPrefix(f.Error, "not measured: "))
@@ -41,6 +42,25 @@ func (r *Report) Text(w io.Writer) error {
 		fmt.Fprintf(w, "proof: not checked by NumPy: %s\n", c.Why)
 	}
 	return errors.Join(errs...)
+}
+
+// failures prints of which rows some repeats failed: their lines are of the others. Where all did, the line says so.
+func (r *Report) failures(w io.Writer) {
+	told := map[string]bool{} // several tables may show a row
+	for _, t := range r.Tables {
+		for _, x := range t.Rows {
+			failed, why := 0, ""
+			for i := range x.Trials {
+				if e := x.Trials[i].Result.Error; e != "" {
+					failed, why = failed+1, e
+				}
+			}
+			if x.Good > 0 && failed > 0 && !told[x.cell] {
+				told[x.cell] = true
+				fmt.Fprintf(w, "failed: %s, %d of %s: %s\n", x.cell, failed, quantity.Count(len(x.Trials), "repeat"), why)
+			}
+		}
+	}
 }
 
 // Text prints the table as a terminal shows it.
