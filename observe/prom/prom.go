@@ -143,6 +143,7 @@ func scale(u observe.Unit) float64 {
 
 type counterFamily struct {
 	name, help, label string
+	of                []observe.Role // who counts it
 	parts             []part
 }
 
@@ -154,8 +155,14 @@ type part struct {
 
 func one(c observe.Counter) []part { return []part{{c, ""}} }
 
+// collect sends a counter of those who count it, from 0 on, so that a rate sees its first increase; of others it is absent: a flat 0 would say
+// that a worker takes no processor time, where its process counts that.
 func (m counterFamily) collect(f *observe.Frame, d *prometheus.Desc, labels []string, out chan<- prometheus.Metric) {
+	counts := slices.Contains(m.of, f.Source.Role)
 	for _, p := range m.parts {
+		if !counts && f.Counter(p.counter) == 0 {
+			continue
+		}
 		l := labels
 		if m.label != "" {
 			l = slices.Concat(labels, []string{p.label})
@@ -165,25 +172,33 @@ func (m counterFamily) collect(f *observe.Frame, d *prometheus.Desc, labels []st
 	}
 }
 
+// Who counts: workers and servers are members of training, and processes and drivers take something of their machines.
+var (
+	workers  = []observe.Role{observe.Worker}
+	members  = []observe.Role{observe.Worker, observe.Server}
+	drivers  = []observe.Role{observe.Driver}
+	machines = []observe.Role{observe.Process, observe.Driver}
+)
+
 var counters = []counterFamily{
-	{"steps_total", "Steps finished.", "", one(observe.Steps)},
-	{"samples_total", "Samples consumed.", "", one(observe.Samples)},
-	{"updates_total", "Updates of the parameters that a worker trains, or rounds that a server applied.", "", one(observe.Updates)},
-	{"step_phase_seconds_total", "Time inside steps, by phase; the phases add up to the wall time.", "phase", byPhase(observe.PhaseTime)},
-	{"step_overlapped_seconds_total", "Background work beside the steps, by phase.", "phase", byPhase(observe.OverlapTime)},
-	{"wire_bytes_total", "Bytes sent and received.", "dir", []part{{observe.BytesOut, "out"}, {observe.BytesIn, "in"}}},
-	{"wire_messages_total", "Messages sent and received.", "dir", []part{{observe.MessagesOut, "out"}, {observe.MessagesIn, "in"}}},
-	{"disk_bytes_total", "Bytes that went to and came from storage.", "dir", []part{{observe.DiskWritten, "out"}, {observe.DiskRead, "in"}}},
-	{"cpu_seconds_total", "Processor time.", "kind", []part{{observe.CPUUser, "user"}, {observe.CPUSystem, "system"}}},
-	{"cache_reads_total", "Reads of tables, by whether the cache of the process answered.", "kind", []part{{observe.CacheHits, "hit"}, {observe.CacheMisses, "miss"}}},
-	{"gc_pause_seconds_total", "Time the garbage collector stopped the process.", "", one(observe.GCPauses)},
-	{"throttled_seconds_total", "Time a processor limit held the process back.", "", one(observe.Throttled)},
-	{"checkpoints_total", "Checkpoints written.", "", one(observe.Checkpoints)},
-	{"restarts_total", "Restarts of the job, after one of its processes was lost; its driver counts them.", "", one(observe.Restarts)},
-	{"torn_rounds_total", "Rounds of lost workers that a server had, and another had not.", "", one(observe.TornRounds)},
-	{"refused_messages_total", "Messages of tables that could not be read, or made no sense.", "", one(observe.Refused)},
-	{"steps_dropped_total", "Steps not recorded one by one, since the collector was behind.", "", one(observe.Dropped)},
-	{"anomalies_total", "Waits reported longer than what they are part of.", "", one(observe.Anomalies)},
+	{"steps_total", "Steps finished.", "", workers, one(observe.Steps)},
+	{"samples_total", "Samples consumed.", "", workers, one(observe.Samples)},
+	{"updates_total", "Updates of the parameters that a worker trains, or rounds that a server applied.", "", members, one(observe.Updates)},
+	{"step_phase_seconds_total", "Time inside steps, by phase; the phases add up to the wall time.", "phase", workers, byPhase(observe.PhaseTime)},
+	{"step_overlapped_seconds_total", "Background work beside the steps, by phase.", "phase", workers, byPhase(observe.OverlapTime)},
+	{"wire_bytes_total", "Bytes sent and received.", "dir", members, []part{{observe.BytesOut, "out"}, {observe.BytesIn, "in"}}},
+	{"wire_messages_total", "Messages sent and received.", "dir", members, []part{{observe.MessagesOut, "out"}, {observe.MessagesIn, "in"}}},
+	{"disk_bytes_total", "Bytes that went to and came from storage.", "dir", machines, []part{{observe.DiskWritten, "out"}, {observe.DiskRead, "in"}}},
+	{"cpu_seconds_total", "Processor time.", "kind", machines, []part{{observe.CPUUser, "user"}, {observe.CPUSystem, "system"}}},
+	{"cache_reads_total", "Reads of tables, by whether the cache of the process answered.", "kind", workers, []part{{observe.CacheHits, "hit"}, {observe.CacheMisses, "miss"}}},
+	{"gc_pause_seconds_total", "Time the garbage collector stopped the process.", "", machines, one(observe.GCPauses)},
+	{"throttled_seconds_total", "Time a processor limit held the process back.", "", machines, one(observe.Throttled)},
+	{"checkpoints_total", "Checkpoints written.", "", workers, one(observe.Checkpoints)},
+	{"restarts_total", "Restarts of the job, after one of its processes was lost; its driver counts them.", "", drivers, one(observe.Restarts)},
+	{"torn_rounds_total", "Rounds of lost workers that a server had, and another had not.", "", members, one(observe.TornRounds)},
+	{"refused_messages_total", "Messages of tables that could not be read, or made no sense.", "", members, one(observe.Refused)},
+	{"steps_dropped_total", "Steps not recorded one by one, since the collector was behind.", "", workers, one(observe.Dropped)},
+	{"anomalies_total", "Waits reported longer than what they are part of.", "", workers, one(observe.Anomalies)},
 }
 
 func byPhase(counter func(observe.Phase) observe.Counter) []part {

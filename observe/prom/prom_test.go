@@ -86,6 +86,7 @@ func TestMetrics(t *testing.T) {
 		`trivium_staleness_clocks_bucket{` + worker + `,le="3"} 3`,
 		`trivium_staleness_clocks_bucket{` + worker + `,le="+Inf"} 4`,
 		"trivium_heartbeat_age_seconds{" + `rank="1",role="server"`,
+		`trivium_updates_total{rank="1",role="server",run="4f2a",strategy="local"} 0`,
 		"trivium_metrics_incomplete 0",
 		"trivium_build_info{goversion=",
 	} {
@@ -96,6 +97,9 @@ func TestMetrics(t *testing.T) {
 	for _, line := range strings.Split(text, "\n") {
 		if strings.HasPrefix(line, `trivium_waited_seconds_total{for="0"`) {
 			t.Errorf("a worker for which nobody waited is shown: %s", line)
+		}
+		if strings.Contains(line, "server") && (strings.HasPrefix(line, "trivium_cpu_seconds_total") || strings.HasPrefix(line, "trivium_samples_total")) {
+			t.Errorf("a counter of what others count is shown: %s", line)
 		}
 		if strings.HasPrefix(line, "trivium_loss") && strings.Contains(line, "server") {
 			t.Errorf("a gauge that was never set is shown: %s", line)
@@ -140,7 +144,7 @@ func TestCollectorIsConsistent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 2*(11+2*9+5*2) + observe.NumGauges + observe.NumDistributions + 1 + 2 + 2 + 2; n != want {
+	if want := 11 + 2*9 + 5*2 + 7 + observe.NumGauges + observe.NumDistributions + 1 + 2 + 2 + 2; n != want {
 		t.Errorf("%d metrics, want %d", n, want)
 	}
 }
