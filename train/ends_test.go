@@ -52,7 +52,7 @@ func TestLastEvaluationCountsOnce(t *testing.T) {
 }
 
 // TestPatienceOfResumed: a run in two parts stops where one in one part does, whether the first part was interrupted, at the end of an epoch before
-// its evaluation, or had all its updates. The second part saves nothing before the pause between two checkpoints is over, but what is best.
+// its evaluation, or had all its updates, if they end in an epoch too. The second part saves nothing before the pause between two checkpoints is over, but what is best.
 func TestPatienceOfResumed(t *testing.T) {
 	job := traintest.Job()
 	job.Epochs = 20
@@ -73,6 +73,8 @@ func TestPatienceOfResumed(t *testing.T) {
 		{true, 3 * epoch, []int64{whole.Steps}},
 		{false, epoch, []int64{whole.Steps}},
 		{false, 3 * epoch, []int64{whole.Steps}},
+		{false, epoch + 1, []int64{whole.Steps}}, // whose last evaluation is off the schedule
+		{false, whole.Steps - 1, []int64{whole.Steps}},
 	} {
 		env := traintest.Env(t, 1, false)
 		env.Blob = blob.Dir(t.TempDir())

@@ -160,6 +160,7 @@ func (r *Run) Say(level observe.Level, kind, text string) {
 func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved bool, err error) {
 	stop := r.stopper
 	fresh := r.at.Step != r.evaluated // there was no evaluation after this update
+	due := r.evaluationDue()          // else it is that of a last update which a run of more updates would not evaluate
 	scored := false
 	values := map[string]float64{}
 	if r.at.WeightSum > 0 {
@@ -191,7 +192,11 @@ func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved boo
 		if value, ok := values[r.Job.Stop.Metric]; ok {
 			state := StopState{r.at.Best, r.at.BestStep, r.at.Bad}
 			reason, improved = stop.Next(value, r.at.Step, &state)
-			r.at.Best, r.at.BestStep, r.at.Bad = state.Best, state.BestStep, state.Bad
+			if due {
+				r.at.Best, r.at.BestStep, r.at.Bad = state.Best, state.BestStep, state.Bad
+			} else if improved = false; reason == trivium.Stopped { // a run that goes on from here is to end where one in one part does
+				reason = ""
+			}
 		}
 		switch reason {
 		case trivium.TargetMet:
