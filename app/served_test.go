@@ -72,3 +72,13 @@ func TestRefusedByWorkers(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsAtEvaluations: where workers are after the same update, an evaluation counts the rows of that, whatever the others have said last.
+func TestRowsAtEvaluations(t *testing.T) {
+	got := runIn(t, t.TempDir(), strings.Fields("train softmax --rows 60 --batch 10 --epochs 3 -w 2 --topology server --consistency bsp --json")...)
+	for _, want := range []string{`"samples":60,`, `"samples":120,`, `"samples":180,`} {
+		if n := strings.Count(got.out, want); n < 1 {
+			t.Errorf("%d of %s in %s%s", n, want, got.out, got.err)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/compare"
 	"github.com/trivium-ml/trivium/internal/nearest"
+	"github.com/trivium-ml/trivium/ps"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/allreduce"
 	"github.com/trivium-ml/trivium/train/average"
@@ -39,7 +40,11 @@ var shared = processes.Topologies{
 		},
 	},
 	{
-		Name: served, Apart: true,
+		Name: served,
+		Apart: func(options json.RawMessage) bool {
+			o, err := serverOptions(options)
+			return err == nil && o.Mode != ps.BSP
+		},
 		Round: func(job *trivium.Job, options json.RawMessage, rows int64) int {
 			o, err := serverOptions(options)
 			if err != nil { // New says so

@@ -270,6 +270,7 @@ func (r *Run) wanted(split string, fresh bool) bool {
 func (r *Run) record(values map[string]float64) {
 	maps.Copy(r.metrics, values)
 	if r.agree != nil && r.env.Rank != 0 {
+		r.progress(time.Now()) // how far this worker is at the evaluation of another
 		return
 	}
 	for name, v := range values {

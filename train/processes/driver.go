@@ -372,12 +372,8 @@ func (d *Driver) verdict() (trivium.Result, error) {
 			r.Samples += p.at.Samples
 		}
 	}
-	if d.Topology.Apart {
-		r.Samples = 0
-		for _, p := range d.workers[:d.Workers] {
-			r.Samples += p.at.Samples
-		}
-		r.Samples /= int64(d.Workers)
+	if d.apart() {
+		r.Samples = d.mean()
 	}
 	if d.lost != nil {
 		if r.Reason != trivium.Diverged {

@@ -136,12 +136,8 @@ func (d *Driver) progress(kind uint8, p *part) {
 		}
 	} else if p.index != 0 {
 		return
-	} else if d.Topology.Apart {
-		at.Samples = 0
-		for _, q := range d.workers[:d.Workers] {
-			at.Samples += q.at.Samples
-		}
-		at.Samples /= int64(d.Workers)
+	} else if d.apart() {
+		at.Samples = d.mean()
 	}
 	w := &d.Watch
 	switch {
@@ -154,6 +150,17 @@ func (d *Driver) progress(kind uint8, p *part) {
 	case kind == kindCheckpointed && w.Checkpointed != nil:
 		w.Checkpointed(at.progress(), p.at.Name)
 	}
+}
+
+// apart tells whether the workers may be after different updates.
+func (d *Driver) apart() bool { return d.Topology.Apart != nil && d.Topology.Apart(d.Options) }
+
+// mean is the rows of the job, by what its workers have said last of those that they count.
+func (d *Driver) mean() (samples int64) {
+	for _, p := range d.workers[:d.Workers] {
+		samples += p.at.Samples
+	}
+	return samples / int64(d.Workers)
 }
 
 // say hands on what a worker says: notes only of worker 0, since all have the same.

@@ -59,7 +59,8 @@ type Topology struct {
 	// Round is the number of rows, of so many, that lie between two meetings of the workers; nil: the job's batch.
 	Round func(job *trivium.Job, options json.RawMessage, rows int64) int
 
-	Apart bool // workers need not be after the same update: each counts all rows of its own, so that the job's are the mean
+	// Apart says whether workers need not be after the same update: each counts all rows of its own, so that the job's are the mean. nil: they are.
+	Apart func(options json.RawMessage) bool
 }
 
 // Topologies are those that a program knows.

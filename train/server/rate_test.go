@@ -39,7 +39,7 @@ func TestRate(t *testing.T) {
 		}
 		j.Epochs = 1 << 20
 		d := together(t, j, server.Options{Mode: ps.ASP, Slow: server.Slow{Factor: 8, Unit: 20 * time.Millisecond}})
-		d.Topology.Apart = true
+		d.Topology.Apart = func(json.RawMessage) bool { return true }
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		const enough = 30 // updates of rank 0, of 160 ms each; it hears of the others' from time to time
