@@ -4,12 +4,14 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/trivium-ml/trivium"
 	"github.com/trivium-ml/trivium/blob"
 	"github.com/trivium-ml/trivium/checkpoint"
 	"github.com/trivium-ml/trivium/data"
+	"github.com/trivium-ml/trivium/observe"
 	"github.com/trivium-ml/trivium/train"
 	"github.com/trivium-ml/trivium/train/traintest"
 )
@@ -121,6 +123,21 @@ func TestLossOfNoWeightYet(t *testing.T) {
 	run(t, env, job)
 	if len(loss) != 2 || !math.IsNaN(loss[0]) || !(loss[1] > 0) {
 		t.Errorf("losses %v, want none after the first update, and that of the second", loss)
+	}
+}
+
+// TestStopByNoLoss: where no row of an epoch weighs anything, as at a worker without rows, a stop by their loss ends in words, like one by an AUC of
+// rows of one class.
+func TestStopByNoLoss(t *testing.T) {
+	job := traintest.Job()
+	job.Data.Order, job.Last = "index", trivium.LastDrop // the last row, which weighs something, is in no batch
+	job.Stop = trivium.EarlyStop{Metric: "train.loss", Patience: 2}
+	env := traintest.Env(t, 1, false)
+	weightless(t, &env, 0, 202)
+	var said string
+	env.Watch.Notice = func(_ observe.Level, text string) { said = text }
+	if r := run(t, env, job); r.Reason != trivium.Stopped || r.Epochs != 2 || !strings.Contains(said, "train.loss had no value in any of 2 evaluations") {
+		t.Errorf("%s after epoch %d: %q", r.Reason, r.Epochs, said)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"time"
 
 	"github.com/trivium-ml/trivium"
@@ -189,7 +190,11 @@ func (r *Run) evaluate(ctx context.Context) (reason trivium.Reason, improved boo
 		r.record(values)
 	}
 	if fresh && stop.metric != "" {
-		if value, ok := values[r.Job.Stop.Metric]; ok {
+		value, ok := values[r.Job.Stop.Metric]
+		if !ok && r.Job.Stop.Metric == "train."+lossName {
+			value, ok = math.NaN(), true // of no rows, as where rank 0 has none: no progress, and that is said
+		}
+		if ok {
 			state := StopState{r.at.Best, r.at.BestStep, r.at.Bad}
 			reason, improved = stop.Next(value, r.at.Step, &state)
 			if due {
