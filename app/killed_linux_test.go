@@ -96,7 +96,7 @@ func TestInterruptWithoutReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	c := exec.Command(self, commandArgument, "train", "softmax", "--data", "digits", "--rows", "1200", "--epochs", "1000000", "--name", "p", "--eval-every", "20000")
+	c := exec.Command(self, commandArgument, "train", "softmax", "--data", "digits", "--rows", "1200", "--epochs", "1000000", "--name", "p", "--eval-every", "4000")
 	var errs tape
 	c.Dir, c.Stdout, c.Stderr = t.TempDir(), w, &errs
 	if err := errors.Join(c.Start(), w.Close()); err != nil {

@@ -24,6 +24,8 @@ const (
 	expCubic  = 0.16666667
 )
 
+//go:norace
+//go:nocheckptr
 func exp32(x float32) float32 {
 	x = larger(-104, smaller(89, x)) // beyond, the result is 0 or +Inf all the same
 	// x = n·ln 2 + r with n a multiple of 1/16 (Tang, ACM TOMS 15, 1989): adding 1.5·2^19 rounds to one, and leaves sixteen times it in the low
