@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -111,7 +112,7 @@ func statusText(st fleet.Status) string {
 		return b.String()
 	}
 	b.WriteByte('\n')
-	fmt.Fprintln(w, "JOB\tRUN\tMODEL\tSTATE\tWORKERS\tTHREADS\tON\tAGE\tRAN\t")
+	fmt.Fprintln(w, "JOB\tRUN\tMODEL\tSTATE\tWORKERS\tTHREADS\tON\tAGE\tRAN\tDONE\tLEFT\tSAMPLES/S\t")
 	for _, j := range st.Jobs {
 		ran := "-"
 		if !j.Started.IsZero() {
@@ -125,8 +126,18 @@ func statusText(st fleet.Status) string {
 		if j.Need.Workers == 0 {
 			workers = "all"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%v\t%s\t%s\n", j.ID, cmp.Or(j.Run, "-"), j.Name, j.State, workers, j.Threads, placesOf(j.Nodes),
-			st.Time.Sub(j.Submitted).Round(time.Second), ran, j.Why)
+		done, left, speed := "-", "-", "-"
+		if p := j.Progress; p != nil {
+			done, speed = thousands(p.Step), quantity.Short(p.SamplesSec)
+			if p.Steps > 0 {
+				done = fmt.Sprintf("%.0f %%", math.Floor(100*float64(p.Step)/float64(p.Steps)))
+			}
+			if p.Left >= 0 {
+				left = clock(p.Left)
+			}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%v\t%s\t%s\t%s\t%s\t%s\n", j.ID, cmp.Or(j.Run, "-"), j.Name, j.State, workers, j.Threads, placesOf(j.Nodes),
+			st.Time.Sub(j.Submitted).Round(time.Second), ran, done, left, speed, j.Why)
 	}
 	_ = w.Flush()
 	return b.String()

@@ -65,8 +65,13 @@ func TestStatusText(t *testing.T) {
 	}, Jobs: []fleet.Job{
 		{ID: "job-1", Run: "mine", Name: "softmax", State: fleet.Done},
 		{ID: "job-2", Name: "bench net", State: fleet.Queued, Why: "no machine is lent yet"},
+		{ID: "job-3", Name: "mlp:20", State: fleet.Running, Progress: &fleet.Progress{Step: 4199, Steps: 10_000, SamplesSec: 20_500, Left: 95 * time.Second}},
+		{ID: "job-4", Name: "svm", State: fleet.Running, Progress: &fleet.Progress{Step: 1200, Left: -1}},
 	}})
-	for _, want := range []string{"0 coordinator fine 0s ", "a node leaving 18ms ", "b node fine - ", " gone exit status 3", "JOB RUN MODEL STATE ", "job-1 mine softmax done ", "job-2 - bench net queued "} {
+	for _, want := range []string{
+		"0 coordinator fine 0s ", "a node leaving 18ms ", "b node fine - ", " gone exit status 3", "JOB RUN MODEL STATE ", "job-1 mine softmax done ", "job-2 - bench net queued ",
+		" DONE LEFT SAMPLES/S ", " 41 % 01:35 20.5k ", " 1,200 - 0",
+	} {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
 			t.Errorf("want %q, found\n%s", want, text)
 		}

@@ -57,6 +57,7 @@ type training struct {
 	ship      bool                                     // the workers get their rows from this process
 	assemble  func(ctx context.Context) (*team, error) // nil: on this machine
 	called    func(run string)                         // is told the run's name; nil: nobody asks
+	reached   func(train.Progress)                     // is told how far it is; nil: nobody asks
 	restarts  int                                      // how often it may go on after one of its processes was lost
 	restarted int                                      // how often it has: a run before this one has its name
 	evaluated int64                                    // the update of the last evaluation
@@ -230,9 +231,16 @@ func (t *training) watch(o *observation, begin func()) train.Watch {
 	if t.resume != nil { // its metrics are the run's until there are newer ones
 		t.evaluated = t.resume.Progress.Evaluated
 	}
+	reached := func(p train.Progress) {
+		o.step.Store(p.Step)
+		if t.reached != nil {
+			t.reached(p)
+		}
+	}
 	return train.Watch{
 		Begin: func(p train.Progress) {
 			begin()
+			reached(p)
 			for _, n := range t.known.notes {
 				t.show.say("note", n)
 			}
@@ -252,7 +260,7 @@ func (t *training) watch(o *observation, begin func()) train.Watch {
 			t.show.say("begin", words)
 		},
 		Progress: func(p train.Progress) {
-			o.step.Store(p.Step)
+			reached(p)
 			t.show.update(p)
 		},
 		Evaluated: func(p train.Progress, metrics map[string]float64) {

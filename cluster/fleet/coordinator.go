@@ -46,6 +46,7 @@ type Work struct {
 	Resume   string          // likewise, of a packed checkpoint to go on from; what is left in its folder goes with the next coordinator
 	Log      io.Writer       // what the submitter reads
 	Called   func(string)    // says how the run is called that the job makes, as soon as that is known; nil: nobody asks
+	Reached  func(Progress)  // says how far the job is; nil: nobody asks
 
 	// Identity makes a certificate for a process of the job.
 	Identity func(trust.Name) (*trust.Identity, error)
@@ -97,6 +98,7 @@ type Coordinator struct {
 type running struct {
 	cancel    context.CancelFunc
 	cancelled bool
+	progress  *Progress // nil: not known yet
 }
 
 // GroupName is the group of the machines of a cluster, as cluster.Policy names it.
@@ -277,6 +279,13 @@ func (c *Coordinator) run(ctx context.Context, w *Work) {
 		defer c.mu.Unlock()
 		c.queue.Find(id).Run = run // it is there: this job has not ended
 		c.save()
+	}
+	w.Reached = func(p Progress) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if r := c.live[id]; r != nil { // else the job has ended
+			r.progress = &p
+		}
 	}
 	w.Launcher = c.nodes.Launcher(w.Job.Nodes)
 	out := c.attempt(ctx, w)

@@ -147,6 +147,16 @@ type Job struct {
 	Code      int       `json:"code"`               // exit code of an ended job, as its caller's command would have
 	Restarts  int       `json:"restarts,omitempty"` // how often it was put back
 	Spec      Spec      `json:"spec"`
+
+	Progress *Progress `json:"progress,omitempty"` // in a status, of one that runs and has said so
+}
+
+// A Progress is how far a job is.
+type Progress struct {
+	Step       int64         `json:"step"`            // updates done
+	Steps      int64         `json:"steps,omitempty"` // in all; 0: not known
+	SamplesSec float64       `json:"samples_per_second"`
+	Left       time.Duration `json:"left"` // negative: not known
 }
 
 // Sentence says how j is, and why.

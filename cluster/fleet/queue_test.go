@@ -172,6 +172,40 @@ func TestForgetsWhatEndedFirst(t *testing.T) {
 	}
 }
 
+// TestProgressOfAJob: a status has how far a job says it is, as long as it runs.
+func TestProgressOfAJob(t *testing.T) {
+	said, goOn := make(chan struct{}), make(chan struct{})
+	r := newRig(t, t.TempDir(), func(_ context.Context, w *Work) Outcome {
+		w.Reached(Progress{Step: 1, Steps: 4, Left: time.Minute})
+		w.Reached(Progress{Step: 3, Steps: 4, Left: -1})
+		said <- struct{}{}
+		<-goOn
+		return Outcome{}
+	})
+	client := r.client()
+	reached := func() *Progress {
+		t.Helper()
+		st, err := client.Status(t.Context())
+		if err != nil || len(st.Jobs) != 1 {
+			t.Fatalf("%d jobs, %v", len(st.Jobs), err)
+		}
+		return st.Jobs[0].Progress
+	}
+	if _, err := client.Submit(t.Context(), Spec{Need: Need{Workers: 1, Threads: 1}, Build: "this"}); err != nil {
+		t.Fatal(err)
+	}
+	r.lend("a", offer(1), nil)
+	<-said
+	if p := reached(); p == nil || *p != (Progress{Step: 3, Steps: 4, Left: -1}) {
+		t.Errorf("it is at %+v, want what it said last", p)
+	}
+	close(goOn)
+	r.until(client, "job-1", Done)
+	if p := reached(); p != nil {
+		t.Errorf("a job that is done is at %+v", *p)
+	}
+}
+
 // TestRunOfAJob: a job has its run's name from its submitter, or from what runs it, from then on and after a restart.
 func TestRunOfAJob(t *testing.T) {
 	dir := t.TempDir()

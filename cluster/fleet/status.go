@@ -51,6 +51,11 @@ func (c *Coordinator) Status(ctx context.Context) (Status, error) {
 	lent := c.nodes.List()
 	c.mu.Lock()
 	out.Jobs = c.queue.Jobs()
+	for i := range out.Jobs {
+		if r := c.live[out.Jobs[i].ID]; r != nil {
+			out.Jobs[i].Progress = r.progress
+		}
+	}
 	rooms := c.queue.left(roomsOf(lent))
 	c.mu.Unlock()
 	for i := range out.Jobs {
