@@ -98,13 +98,21 @@ func printRuns(s *session, rows []*run) error {
 	w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "RUN\tMODEL\tDATA\tSTATUS\tEPOCHS\tSAMPLES/S\tMETRICS")
 	for _, r := range rows {
-		epochs, speed := "", ""
-		if r.Result != nil {
-			epochs, speed = strconv.FormatInt(r.Result.Epochs, 10), quantity.Short(r.Result.SamplesPerSec)
+		epochs, speed, known := "", "", r.Result
+		switch {
+		case known != nil:
+			epochs = strconv.FormatInt(known.Epochs, 10)
+		case r.Err == nil:
+			if so, err := r.soFar(); err == nil && so.Steps > 0 { // else show says what cannot be read
+				known = &so
+			}
 		}
 		var metrics []string
-		for _, m := range slices.Sorted(maps.Keys(r.metrics())) {
-			metrics = append(metrics, m+" "+figure(r.metrics()[m]))
+		if known != nil {
+			speed = quantity.Short(known.SamplesPerSec)
+			for _, m := range slices.Sorted(maps.Keys(known.Metrics)) {
+				metrics = append(metrics, m+" "+figure(known.Metrics[m]))
+			}
 		}
 		source := r.Head.DataSource
 		if source == "" && r.Err == nil {
@@ -339,13 +347,6 @@ func (r *run) unreadable() error {
 		err = fmt.Errorf("%w, and runs delete %s removes it", err, shell.Word(r.Dir))
 	}
 	return err
-}
-
-func (r *run) metrics() map[string]float64 {
-	if r.Result == nil {
-		return nil
-	}
-	return r.Result.Metrics
 }
 
 // fields are what filters and show know of a run: those of its head, when and by what it was begun, and the outcome. Numbers are json.Number, so

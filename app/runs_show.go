@@ -46,17 +46,25 @@ func (v *runsShow) Run(s *session) error {
 	return s.showSoFar(r)
 }
 
-// showSoFar says how far a run has come that has no result yet, or never will, as far as its measurements reached the disk.
-func (s *session) showSoFar(r *run) error {
+// soFar is how far a run has come that has no result yet, or never will, as far as its measurements reached the disk.
+func (r *run) soFar() (rundir.Result, error) {
 	open, err := rundir.Open(r.Dir)
 	if err != nil {
-		return misused(err)
+		return rundir.Result{}, err
 	}
 	var last []observe.Frame
 	for _, source := range open.Sources {
 		last = append(last, open.Last[source.String()])
 	}
-	result := rundir.Summarise(last...)
+	return rundir.Summarise(last...), nil
+}
+
+// showSoFar says how far a run without a result has come.
+func (s *session) showSoFar(r *run) error {
+	result, err := r.soFar()
+	if err != nil {
+		return misused(err)
+	}
 	if result.Steps == 0 {
 		return nil
 	}

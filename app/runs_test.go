@@ -67,6 +67,9 @@ func TestShowSoFar(t *testing.T) {
 	if !found || !strings.Contains(measured, " samples/s  test.accuracy ") || !strings.Contains(got.out, "unfinished") {
 		t.Errorf("exits with %d: %s%s", got.code, got.out, got.err)
 	}
+	if list := runIn(t, dir, "runs").out; !strings.Contains(list, " unfinished ") || !strings.Contains(list, "  test.accuracy ") {
+		t.Errorf("in the list it is\n%s", list)
+	}
 	const phases = "where the time of 60 updates went"
 	if _, want, _ := strings.Cut(done.out, phases); want == "" || !strings.HasSuffix(measured, phases+want) {
 		t.Errorf("%s\nends otherwise than\n%s", got.out, want)

@@ -228,8 +228,8 @@ func TestMeasuredAlike(t *testing.T) {
 		return m
 	}
 	asTrain, asTest := measured("train"), measured("test")
-	if asTrain["train.accuracy"] != r.metrics()["train.accuracy"] || asTrain["train.accuracy"] != asTest["test.accuracy"] || asTrain["train.loss"] != asTest["test.loss"] {
-		t.Errorf("the run says %v, eval of the same rows as train %v, as test %v", r.metrics(), asTrain, asTest)
+	if asTrain["train.accuracy"] != r.Result.Metrics["train.accuracy"] || asTrain["train.accuracy"] != asTest["test.accuracy"] || asTrain["train.loss"] != asTest["test.loss"] {
+		t.Errorf("the run says %v, eval of the same rows as train %v, as test %v", r.Result.Metrics, asTrain, asTest)
 	}
 }
 
