@@ -85,39 +85,39 @@ func (o Options) Check(job *trivium.Job, own optim.Optimizers) error {
 	}
 	if job.Exact {
 		if codec != nil {
-			errs = append(errs, fmt.Errorf("allreduce: exact mode promises the bits of one process, and %s changes them", o.Compress))
+			errs = append(errs, fmt.Errorf("allreduce: exact mode promises the bits of one process, and %s changes them: leave out --compress", o.Compress))
 		}
 		if o.Every > 1 {
-			errs = append(errs, errors.New("allreduce: exact mode promises the bits of one process, and local SGD has others"))
+			errs = append(errs, errors.New("allreduce: exact mode promises the bits of one process, and local SGD has others: leave out --every"))
 		}
 		if o.Accumulate > 1 {
-			errs = append(errs, errors.New("allreduce: exact mode computes a gradient by its virtual shards, and cuts it into no other pieces"))
+			errs = append(errs, errors.New("allreduce: exact mode computes a gradient by its virtual shards, and cuts it into no other pieces: leave out --accumulate"))
 		}
 	}
 	if codec != nil && o.Every > 1 {
-		errs = append(errs, errors.New("allreduce: local SGD sends parameters, and codecs are for gradients: give one of the two"))
+		errs = append(errs, errors.New("allreduce: local SGD sends parameters, and codecs are for gradients: give one of --every and --compress"))
 	}
 	if o.ShardOptimizer && o.Every > 1 {
-		errs = append(errs, errors.New("allreduce: under local SGD every worker makes updates by itself, and needs all of the optimizer's state"))
+		errs = append(errs, errors.New("allreduce: under local SGD every worker makes updates by itself, and needs all of the optimizer's state: give one of --every and --shard-optimizer"))
 	}
 	if o.ShardOptimizer && job.Optimizer.Name != "lbfgs" {
 		if rule, err := own.New(job.Optimizer, 0); err == nil && !rule.Elementwise() {
-			what := "the norm of the whole gradient"
+			what, mend := "the norm of the whole gradient", "give one of --clip-norm and --shard-optimizer"
 			if _, ours := rule.(*optim.Rule); !ours {
-				what = "more than one cell of the gradient"
+				what, mend = "more than one cell of the gradient", "leave out --shard-optimizer"
 			}
-			errs = append(errs, fmt.Errorf("allreduce: optimizer %s looks at %s, and no worker has it where the optimizer's state is sharded", job.Optimizer.Name, what))
+			errs = append(errs, fmt.Errorf("allreduce: optimizer %s looks at %s, and no worker has it where the optimizer's state is sharded: %s", job.Optimizer.Name, what, mend))
 		}
 	}
 	if job.Optimizer.Name == "lbfgs" {
 		if codec != nil {
-			errs = append(errs, fmt.Errorf("allreduce: lbfgs compares the gradients of two points, and %s changes them", o.Compress))
+			errs = append(errs, fmt.Errorf("allreduce: lbfgs compares the gradients of two points, and %s changes them: leave out --compress", o.Compress))
 		}
 		if o.Every > 1 {
-			errs = append(errs, errors.New("allreduce: lbfgs works on all rows at once, and under local SGD each worker has its own"))
+			errs = append(errs, errors.New("allreduce: lbfgs works on all rows at once, and under local SGD each worker has its own: leave out --every"))
 		}
 		if o.ShardOptimizer {
-			errs = append(errs, errors.New("allreduce: lbfgs looks at whole vectors, and no worker has them where the optimizer's state is sharded"))
+			errs = append(errs, errors.New("allreduce: lbfgs looks at whole vectors, and no worker has them where the optimizer's state is sharded: leave out --shard-optimizer"))
 		}
 	}
 	return errors.Join(errs...)

@@ -436,7 +436,7 @@ func TestRefusals(t *testing.T) {
 	job := digits()
 	job.Exact, job.Optimizer.Name = true, "lbfgs"
 	err := allreduce.Options{Compress: "topk:0.01", Every: 4, Accumulate: 2}.Check(job, nil)
-	for _, want := range []string{"topk:0.01 changes them", "local SGD has others", "no other pieces", "lbfgs", "give one of the two"} {
+	for _, want := range []string{"topk:0.01 changes them", "local SGD has others", "no other pieces", "lbfgs", "give one of --every and --compress"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)
 		}
