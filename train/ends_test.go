@@ -3,6 +3,7 @@ package train_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -48,6 +49,31 @@ func TestLastEvaluationCountsOnce(t *testing.T) {
 	job.Stop = trivium.EarlyStop{Metric: "train.loss", Patience: 1}
 	if r := run(t, traintest.Env(t, 1, false), job); r.Reason != trivium.Finished || r.Epochs != job.Epochs {
 		t.Errorf("%s after %d epochs of a loss that falls, want all %d", r.Reason, r.Epochs, job.Epochs)
+	}
+}
+
+// TestPatience: training ends after as many evaluations without progress as patience is, whichever way the metric is better.
+func TestPatience(t *testing.T) {
+	for name, sign := range map[string]float64{"valid.loss": 1, "valid.accuracy": -1} {
+		job := traintest.Job()
+		job.Epochs = 300
+		job.Stop = trivium.EarlyStop{Metric: name, Patience: 3, MinDelta: 0.004}
+		env := traintest.Env(t, 1, false)
+		var values []float64
+		env.Watch.Evaluated = func(_ train.Progress, m map[string]float64) { values = append(values, sign*m[name]) }
+		r := run(t, env, job)
+		best, bad, epochs := math.Inf(1), 0, 0
+		for _, v := range values {
+			if bad == 3 {
+				break
+			}
+			if epochs, bad = epochs+1, bad+1; v < best-0.004 {
+				best, bad = v, 0
+			}
+		}
+		if r.Reason != trivium.Stopped || bad != 3 || r.Epochs != epochs || epochs < 6 {
+			t.Errorf("%s: %s after epoch %d, want it after %d: %v", name, r.Reason, r.Epochs, epochs, values)
+		}
 	}
 }
 

@@ -120,8 +120,14 @@ func TestStopOnTrainingRows(t *testing.T) {
 	job := traintest.Job()
 	job.Epochs = 500
 	job.Stop = trivium.EarlyStop{Metric: "train.f1", Target: ">= 0.8"}
-	if r := run(t, traintest.Env(t, 1, false), job); r.Reason != trivium.TargetMet || r.Metrics["train.f1"] < 0.8 {
-		t.Errorf("%s, %v", r.Reason, r.Metrics)
+	scored := run(t, traintest.Env(t, 1, false), job)
+	if scored.Reason != trivium.TargetMet || scored.Metrics["train.f1"] < 0.8 {
+		t.Errorf("%s, %v", scored.Reason, scored.Metrics)
+	}
+	plain := traintest.Job()
+	plain.Epochs = scored.Epochs
+	if r := run(t, traintest.Env(t, 1, false), plain); r.Metrics["train.loss"] != scored.Metrics["train.loss"] {
+		t.Errorf("train.loss is %v where the training rows are scored, want that of the epoch, %v", scored.Metrics["train.loss"], r.Metrics["train.loss"])
 	}
 	job.Stop = trivium.EarlyStop{Metric: "train.loss", Target: "< 0.7"}
 	r := run(t, traintest.Env(t, 1, false), job)
