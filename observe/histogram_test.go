@@ -19,14 +19,19 @@ func TestCase5Buckets(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var whole, left, right Histogram
+	var sum uint64 // which wraps, as theirs does
 	for i := range 10_000 {
 		v := rng.Uint64() >> rng.IntN(64)
+		sum += v
 		whole.Add(v)
 		if i%2 == 0 {
 			left.Add(v)
 		} else {
 			right.Add(v)
 		}
+	}
+	if whole.Sum != sum {
+		t.Errorf("seed %d: the sum is %d, want %d", seed, whole.Sum, sum)
 	}
 	before := left
 	left.Merge(&right)

@@ -82,6 +82,8 @@ func TestMetrics(t *testing.T) {
 		`trivium_waited_seconds_total{for="1",run="4f2a",strategy="local"} 1.75`,
 		`trivium_waited_seconds_total{for="2",run="4f2a",strategy="local"} 1`,
 		"trivium_step_duration_seconds_count{" + worker + "} 4",
+		"trivium_step_duration_seconds_bucket{" + worker + `,le="4.096e-06"} 3`, // of 0, 1 and 3 ns, and one of 1,048,576
+		"trivium_step_duration_seconds_bucket{" + worker + `,le="0.002097152"} 4`,
 		`trivium_staleness_clocks_bucket{` + worker + `,le="1"} 2`,
 		`trivium_staleness_clocks_bucket{` + worker + `,le="3"} 3`,
 		`trivium_staleness_clocks_bucket{` + worker + `,le="+Inf"} 4`,

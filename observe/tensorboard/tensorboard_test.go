@@ -398,7 +398,8 @@ func TestHistogramFromBuckets(t *testing.T) {
 		h.Add(v)
 	}
 	got := fromBuckets(&h, 1)
-	want := Histogram{3, 1000, 1106, got.SumSquares, []float64{3, 4, 96, 104, 960, 1024}, []float64{0, 2, 0, 1, 0, 1}}
+	const squares = 2*3*3 + 99.5*99.5 + 991.5*991.5 // of the middles of the buckets
+	want := Histogram{3, 1000, 1106, squares, []float64{3, 4, 96, 104, 960, 1024}, []float64{0, 2, 0, 1, 0, 1}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -276,6 +276,16 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestDiverges: a worker whose loss is no number ends the job with that, and not with the mean of what others make.
+func TestDiverges(t *testing.T) {
+	j := job()
+	j.Optimizer.Rate = 1e38
+	results, errs := run(t.Context(), group(t, 1), j)
+	if d, ok := errors.AsType[*trivium.DivergedError](errs[0]); !ok || results[0].Reason != trivium.Diverged || d.Step < 2 {
+		t.Errorf("%s, %v", results[0].Reason, errs[0])
+	}
+}
+
 // A worker that vanishes ends the others with an error that names it.
 func TestLostPeer(t *testing.T) {
 	for _, gone := range []int{0, 2} {
