@@ -13,13 +13,19 @@ import (
 // A sink keeps what it is given.
 type sink struct {
 	frames []observe.Frame
-	steps  []observe.Step
+	steps  []sourced
 	events []observe.Event
 }
 
+// A sourced step is one of that source.
+type sourced struct {
+	observe.Source
+	observe.Step
+}
+
 func (s *sink) Frame(f observe.Frame) error { s.frames = append(s.frames, f); return nil }
-func (s *sink) Step(_ observe.Source, step observe.Step) error {
-	s.steps = append(s.steps, step)
+func (s *sink) Step(source observe.Source, step observe.Step) error {
+	s.steps = append(s.steps, sourced{source, step})
 	return nil
 }
 func (s *sink) Event(e observe.Event) error { s.events = append(s.events, e); return nil }
@@ -37,7 +43,12 @@ func TestRelay(t *testing.T) {
 	worker.Attach("near", near)
 	worker.Attach("driver", relay.NewSender(receiver.Accept))
 	r := worker.Recorder(observe.Source{Run: "r", Strategy: "average", Role: observe.Worker, Rank: 2})
+	other := worker.Recorder(observe.Source{Run: "r", Strategy: "average", Role: observe.Worker, Rank: 3})
 	for step := range int64(2500) {
+		if step%100 == 50 { // the steps of two take turns
+			other.Begin(step)
+			other.End(observe.Facts{Samples: 1})
+		}
 		r.Begin(step + 1)
 		r.Enter(observe.Compute)
 		r.Leave()
@@ -58,7 +69,7 @@ func TestRelay(t *testing.T) {
 			t.Fatalf("step %d became %+v, was %+v", i, far.steps[i], near.steps[i])
 		}
 	}
-	last := far.frames[len(far.frames)-1]
+	last := far.frames[len(far.frames)-2] // the last is the other's
 	if got := last.Counter(observe.Samples); got != 25_000 {
 		t.Errorf("%d samples arrived, want 25,000", got)
 	}
@@ -68,7 +79,7 @@ func TestRelay(t *testing.T) {
 	if len(far.events) != 1 || far.events[0].Text != "worker 1 is late" || far.events[0].Step != 7 {
 		t.Errorf("events %+v", far.events)
 	}
-	if latest := driver.Latest(); len(latest) != 1 || latest[0].Frame.Counter(observe.Steps) != 2500 {
+	if latest := driver.Latest(); len(latest) != 2 || latest[0].Frame.Counter(observe.Steps) != 2500 {
 		t.Errorf("the driver's hub knows %d sources", len(latest))
 	}
 }
