@@ -13,24 +13,25 @@ type place struct {
 	head, published string
 	batch           Batch  // published
 	peer, our       string // rows
+	alone           bool   // the head says the batch: what was measured at another has no place below it
 }
 
 // The columns of Tables 1 and 3.
 var (
 	table1 = []place{
-		{"Spark, full", "Spark", -1, "spark", ""},
-		{"TensorFlow 100", "TensorFlow", 100, "tensorflow-sync", ""},
-		{"TensorFlow 500", "TensorFlow", 500, "tensorflow-sync", ""},
-		{"MXNet 100", "MXNet", 100, "mxnet-sync", "server-bsp"},
-		{"MXNet 500", "MXNet", 500, "mxnet-sync", "server-bsp"},
-		{"PMLS SSP 3", "PMLS SSP 3", 1, "pmls-ssp3-clock10", "server-ssp3-clock10"},
+		{"Spark, full", "Spark", -1, "spark", "", true},
+		{"TensorFlow 100", "TensorFlow", 100, "tensorflow-sync", "", true},
+		{"TensorFlow 500", "TensorFlow", 500, "tensorflow-sync", "", true},
+		{"MXNet 100", "MXNet", 100, "mxnet-sync", "server-bsp", true},
+		{"MXNet 500", "MXNet", 500, "mxnet-sync", "server-bsp", true},
+		{"PMLS SSP 3", "PMLS SSP 3", 1, "pmls-ssp3-clock10", "server-ssp3-clock10", false},
 	}
 	table3 = []place{
-		{"Spark, full", "Spark", -1, "spark", ""},
-		{"TensorFlow sync", "TensorFlow sync", 500, "tensorflow-sync", ""},
-		{"TensorFlow async", "TensorFlow async", 500, "tensorflow-async", ""},
-		{"MXNet sync", "MXNet sync", 500, "mxnet-sync", "server-bsp"},
-		{"MXNet async", "MXNet async", 500, "mxnet-async", "server-asp"},
+		{"Spark, full", "Spark", -1, "spark", "", true},
+		{"TensorFlow sync", "TensorFlow sync", 500, "tensorflow-sync", "", false},
+		{"TensorFlow async", "TensorFlow async", 500, "tensorflow-async", "", false},
+		{"MXNet sync", "MXNet sync", 500, "mxnet-sync", "server-bsp", false},
+		{"MXNet async", "MXNet async", 500, "mxnet-async", "server-asp", false},
 	}
 )
 
@@ -113,16 +114,16 @@ func taskHeading(r *Report, task string) string {
 
 // paperLines are the lines of a task: other systems here, and our rows of the same topology.
 func (r *Report) paperLines(task string, places []place) (rows []report.Row) {
-	batches := map[Batch]bool{}
 	workers := 0
 	for _, t := range r.Tables {
-		if t.Task == task && t.Link.Mbit == 0 {
-			if t.Batch > 0 {
-				batches[t.Batch] = true
-			}
-			if t.Workers == 3 || workers != 3 {
-				workers = t.Workers
-			}
+		if t.Task == task && t.Link.Mbit == 0 && (t.Workers == 3 || workers != 3) {
+			workers = t.Workers
+		}
+	}
+	batches := map[Batch]bool{} // of so many workers
+	for _, t := range r.Tables {
+		if t.Task == task && t.Link.Mbit == 0 && t.Workers == workers && t.Batch > 0 {
+			batches[t.Batch] = true
 		}
 	}
 	for _, who := range []string{"other systems here", "ours, the same topology"} {
@@ -133,11 +134,7 @@ func (r *Report) paperLines(task string, places []place) (rows []report.Row) {
 			if who != "other systems here" {
 				system = p.our
 			}
-			batch := p.batch
-			if batch == 1 { // per-sample: whatever the table's batch is
-				batch = 0
-			}
-			cell, gray := r.paperCell(task, system, batch, workers, batches)
+			cell, gray := r.paperCell(task, system, p, workers, batches)
 			crowded = crowded || gray
 			cells = append(cells, cell)
 		}
@@ -149,12 +146,15 @@ func (r *Report) paperLines(task string, places []place) (rows []report.Row) {
 	return rows
 }
 
-func (r *Report) paperCell(task, system string, batch Batch, workers int, batches map[Batch]bool) (report.Cell, bool) {
+func (r *Report) paperCell(task, system string, p place, workers int, batches map[Batch]bool) (report.Cell, bool) {
 	if system == "" {
 		return report.Missing("no twin yet: " + noTwin), false
 	}
-	note := ""
-	if batch > 0 && !batches[batch] {
+	note, batch := "", p.batch
+	if batch == 1 { // per-sample: whatever the table's batch is
+		batch = 0
+	}
+	if batch > 0 && !batches[batch] && !p.alone {
 		for b := range batches {
 			if note == "" || b > batch {
 				note, batch = fmt.Sprintf("at batch %s", b), b
