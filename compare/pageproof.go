@@ -188,7 +188,7 @@ func (r *Report) way() []report.Block {
 	}
 	return []report.Block{
 		say("Rows rank by the time to the target, which includes how far each update comes. The clock stands still while parameters are copied for evaluation; what is not reached is never extrapolated. The same losses against samples are in the equality proof."),
-		report.Figures{Caption: caption("Time to the target, with minimum and maximum; and training loss against time, of up to %s a picture, in which the lowest line is the fastest way.", quantity.Count(svg.Hues, "row")), Items: figures},
+		report.Figures{Caption: caption("Time to the target, with minimum and maximum; and training loss against time, in the first repeat that ended well, of up to %s a picture, in which the lowest line is the fastest way.", quantity.Count(svg.Hues, "row")), Items: figures},
 	}
 }
 
