@@ -123,7 +123,7 @@ func (l Lines) layout(c *canvas) (float64, error) {
 	for _, m := range l.YMarks {
 		widest = max(widest, textWidth(m.Label, smallSize))
 	}
-	direct := c.w >= narrowBelow && named <= 10 && widest <= c.w*0.3
+	direct := c.w >= narrowBelow && named <= 10 && widest <= c.w*0.3 && (named+len(l.YMarks) < 2 || l.reach(xs))
 	right := 12.0
 	if direct && widest > 0 {
 		right = widest + 16
@@ -167,6 +167,26 @@ func (l Lines) layout(c *canvas) (float64, error) {
 		bottom += lineHeight
 	}
 	return bottom, nil
+}
+
+// reach reports whether all lines end near the right edge, where their names would be: from the end of a shorter one something would have to lead
+// through the plot to its name.
+func (l Lines) reach(xs span) bool {
+	x, _ := l.X.resolve(xs, 0, 1, 1, false)
+	furthest := map[string]float64{}
+	for _, s := range l.Series {
+		for _, p := range s.Points {
+			if l.shows(p) {
+				furthest[s.Name] = max(furthest[s.Name], x.at(p.X))
+			}
+		}
+	}
+	for _, s := range l.Series {
+		if at, ok := furthest[s.Name]; ok && at < 0.95 && !s.NoName && s.Name != "" {
+			return false
+		}
+	}
+	return true
 }
 
 // A plot is the rectangle that data is drawn in, with its scales.

@@ -401,13 +401,35 @@ func TestContinuedLine(t *testing.T) {
 	drawn, err := Lines{Title: "speed", Series: []Series{
 		{Name: "a", Hue: 1, Points: points(1, 2)},
 		{Name: "a", Hue: 1, Dash: Dashed, NoName: true, Points: points(3, 4)},
-		{Name: "b", Hue: 2, Points: points(1, 2)},
+		{Name: "b", Hue: 2, Points: points(1, 4)},
 	}}.Draw(Frame{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if circles := strings.Count(drawn, `<circle class="f1 p"`); circles != 4 || strings.Contains(drawn, `<path class="f1 p"`) {
 		t.Errorf("%d circles of the first line, want 4 and nothing else: %s", circles, drawn)
+	}
+}
+
+// TestNamesOfShortLines: where a line ends in the middle of the plot, names are in a legend, and nothing leads across the other lines to them.
+func TestNamesOfShortLines(t *testing.T) {
+	line := func(name string, last float64) Series {
+		return Series{Name: name, Points: []Point{{X: 0, Y: 1}, {X: last, Y: 2}}}
+	}
+	for _, c := range []struct {
+		last   float64
+		legend bool
+	}{{10, false}, {9.8, false}, {5, true}} {
+		drawn, err := Lines{Title: "loss", Series: []Series{line("long", 10), line("short", c.last)}}.Draw(Frame{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if behind := strings.Contains(drawn, `<text class="f2 n"`); behind == c.legend {
+			t.Errorf("ending at %v of 10, its name is behind the line's end: %v; %s", c.last, behind, drawn)
+		}
+		if c.legend && strings.Contains(drawn, `<line class="k"`) {
+			t.Errorf("ending at %v of 10, something leads through the plot: %s", c.last, drawn)
+		}
 	}
 }
 
