@@ -197,18 +197,25 @@ func linearTicks(lo, hi float64, count int, around bool, nice func(width float64
 	}
 }
 
-// logTicks returns ticks of a logarithmic axis: 1-2-5 of each decade, or its powers of ten, or every so many of them, as count allows;
-// within less than half a decade those of a linear axis, whose step it then returns.
+// logTicks returns ticks of a logarithmic axis: 1-2-5 of each decade, or 1-3, or its powers of ten, or every so many of them, as count allows;
+// within less than half a decade those of a linear axis, whose step it then returns. Two do not show that an axis is logarithmic: where count has
+// room for three, there are three.
 func logTicks(lo, hi float64, count int) ([]float64, float64) {
 	decades := math.Log10(hi) - math.Log10(lo)
 	if decades < 0.5 {
-		return linearTicks(lo, hi, count, false, niceStep)
+		for n := count; ; n++ {
+			if places, step := linearTicks(lo, hi, n, false, niceStep); len(places) >= min(count, 3) {
+				return places, step
+			}
+		}
 	}
 	mantissas := []float64{1, 2, 5}
 	every := 1.0
 	if decades*3 > float64(count)*1.4 {
-		mantissas = mantissas[:1]
-		every = max(1, math.Ceil(decades/float64(count)))
+		if mantissas = []float64{1, 3}; math.Floor(math.Log10(hi)+1e-12)-math.Ceil(math.Log10(lo)-1e-12) >= 2 {
+			mantissas = mantissas[:1]
+			every = max(1, math.Ceil(decades/float64(count)))
+		}
 	}
 	first, last := math.Floor(math.Log10(lo)+1e-12), math.Ceil(math.Log10(hi)-1e-12)
 	first = math.Floor(first/every) * every
