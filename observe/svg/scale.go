@@ -203,11 +203,11 @@ func linearTicks(lo, hi float64, count int, around bool, nice func(width float64
 func logTicks(lo, hi float64, count int) ([]float64, float64) {
 	decades := math.Log10(hi) - math.Log10(lo)
 	if decades < 0.5 {
-		for n := count; ; n++ {
-			if places, step := linearTicks(lo, hi, n, false, niceStep); len(places) >= min(count, 3) {
-				return places, step
-			}
+		places, step := linearTicks(lo, hi, count, false, niceStep)
+		for n := count + 1; len(places) < min(count, 3) && n < 4*count; n++ { // a range that is next to nothing has fewer numbers
+			places, step = linearTicks(lo, hi, n, false, niceStep)
 		}
+		return places, step
 	}
 	mantissas := []float64{1, 2, 5}
 	every := 1.0

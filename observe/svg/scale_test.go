@@ -78,6 +78,11 @@ func TestLogTicks(t *testing.T) {
 			t.Errorf("%g to %g, about %d: %v; want %v", c.lo, c.hi, c.count, got, c.want)
 		}
 	}
+	for count := range 20 { // between neighbours there is no third number
+		if got, _ := logTicks(1, math.Nextafter(1, 2), count); len(got) > 3 {
+			t.Errorf("between two neighbours: %v", got)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		lo := math.Pow(10, rapid.Float64Range(-290, 290).Draw(t, "lo"))
 		hi := min(lo*math.Pow(10, rapid.Float64Range(0.01, 300).Draw(t, "decades")), largest)
