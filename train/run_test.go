@@ -116,29 +116,6 @@ func TestEvaluationsAndWhatTheyMeasure(t *testing.T) {
 	}
 }
 
-func TestStopOnTrainingRows(t *testing.T) {
-	job := traintest.Job()
-	job.Epochs = 500
-	job.Stop = trivium.EarlyStop{Metric: "train.f1", Target: ">= 0.8"}
-	scored := run(t, traintest.Env(t, 1, false), job)
-	if scored.Reason != trivium.TargetMet || scored.Metrics["train.f1"] < 0.8 {
-		t.Errorf("%s, %v", scored.Reason, scored.Metrics)
-	}
-	plain := traintest.Job()
-	plain.Epochs = scored.Epochs
-	if r := run(t, traintest.Env(t, 1, false), plain); r.Metrics["train.loss"] != scored.Metrics["train.loss"] {
-		t.Errorf("train.loss is %v where the training rows are scored, want that of the epoch, %v", scored.Metrics["train.loss"], r.Metrics["train.loss"])
-	}
-	job.Stop = trivium.EarlyStop{Metric: "train.loss", Target: "< 0.7"}
-	r := run(t, traintest.Env(t, 1, false), job)
-	if r.Reason != trivium.TargetMet || r.Metrics["train.loss"] >= 0.7 {
-		t.Errorf("%s, %v", r.Reason, r.Metrics)
-	}
-	if _, scored := r.Metrics["train.accuracy"]; scored {
-		t.Errorf("the training rows were scored for a loss that is known: %v", r.Metrics)
-	}
-}
-
 // TestCheckpointsThatAreKept wants the newest two and the best one.
 func TestCheckpointsThatAreKept(t *testing.T) {
 	job := traintest.Job()
