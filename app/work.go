@@ -65,7 +65,9 @@ func (s *session) drive(ctx context.Context, w *fleet.Work, host string) error {
 		job: job, typed: sub.Command, out: filepath.Join(w.Dir, jobRuns), name: sub.Name, threads: w.Job.Threads, every: sub.Every, topology: sub.Topology, options: sub.Options,
 		workers: len(w.Nodes), machines: machines(w.Nodes), processes: true, show: newProgress(s.out, false, false, func(string) string { return "" }), called: w.Called,
 		reached: func(p train.Progress) {
-			w.Reached(fleet.Progress{Step: p.Step, Steps: p.Steps, SamplesSec: p.SamplesPerSec(), Left: p.Left()})
+			if w.Reached != nil {
+				w.Reached(fleet.Progress{Step: p.Step, Steps: p.Steps, SamplesSec: p.SamplesPerSec(), Left: p.Left()})
+			}
 		},
 		restarts: w.Job.Spec.Restarts, restarted: w.Job.Restarts,
 	}
