@@ -64,7 +64,7 @@ func (r *Report) check(ctx context.Context, p *Plan) {
 		found.Largest = max(found.Largest, math.Abs(x.Loss-list[i].loss))
 	}
 	if found.Compared != len(list) { // a part of the proof is none
-		found = Check{Why: fmt.Sprintf("check.py recomputed %d of %d losses", found.Compared, len(list))}
+		found = Check{Why: fmt.Sprintf("%s recomputed %d of %d losses by check.py: is it a Python with NumPy?", python, found.Compared, len(list))}
 	}
 	r.Check = found
 }

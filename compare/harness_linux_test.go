@@ -149,7 +149,7 @@ func TestCheckInPart(t *testing.T) {
 	p.Python = python
 	for said, want := range map[string]string{
 		"{\"loss\": 1}\n{\"loss\": NaN}\n": `check.py answers "{\"loss\": NaN}": invalid character`,
-		"{\"loss\": 1}\n":                  "check.py recomputed 1 of ",
+		"{\"loss\": 1}\n":                  python + " recomputed 1 of ",
 	} {
 		program := "#!/bin/sh\n[ \"$2\" = 'import numpy' ] && exit\ncat >/dev/null\ncat <<'END'\n" + said + "END\n"
 		if err := os.WriteFile(python, []byte(program), 0o700); err != nil {
