@@ -204,7 +204,7 @@ func logTicks(lo, hi float64, count int) ([]float64, float64) {
 	decades := math.Log10(hi) - math.Log10(lo)
 	if decades < 0.5 {
 		places, step := linearTicks(lo, hi, count, false, niceStep)
-		for n := count + 1; len(places) < min(count, 3) && n < 4*count; n++ { // a range that is next to nothing has fewer numbers
+		for n := count + 1; len(places) < min(count, 3) && n < 4*count; n++ {
 			places, step = linearTicks(lo, hi, n, false, niceStep)
 		}
 		return places, step
