@@ -24,6 +24,8 @@ const (
 	expCubic  = 0.16666667
 )
 
+// exp32 is e to the power x. The race detector looks into it as little as into fma32.
+//
 //go:norace
 //go:nocheckptr
 func exp32(x float32) float32 {
